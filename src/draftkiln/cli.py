@@ -1,0 +1,60 @@
+"""The command line. Each command is a module of its room, imported only when it is asked for."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from typing import NamedTuple
+
+from draftkiln import __version__
+from draftkiln.errors import DraftkilnError, ExitCode
+
+
+class Command(NamedTuple):
+    """One command: its line in `--help` and the module with `add_arguments(parser)` and `main(arguments) -> int`."""
+
+    help: str
+    module: str
+
+
+COMMANDS = {
+    "run": Command("run all stages of a recipe and print what came out", "draftkiln.pipeline"),
+    "prepare": Command("conversations -> token ids and loss masks", "draftkiln.prepare.command"),
+    "extract": Command("token ids -> hidden states of the target", "draftkiln.extract.command"),
+    "validate": Command("check extracted states, also against a reference", "draftkiln.validate.command"),
+    "train": Command("hidden states -> draft", "draftkiln.train.command"),
+    "export": Command("trained draft -> what vLLM and SGLang load", "draftkiln.export.command"),
+    "evaluate": Command("serve target and draft, measure the acceptance length", "draftkiln.evaluate.command"),
+    "make-target": Command("write a small made-up target from a seed", "draftkiln.target.make_command"),
+    "fetch-target": Command("fetch a pinned target, hash-checked", "draftkiln.target.fetch_command"),
+    "recipes": Command("list, copy and validate recipes", "draftkiln.recipe.command"),
+    "stack": Command("list, lock and install stacks", "draftkiln.stack.command"),
+    "patches": Command("list, check, apply and move the patches to speculators", "draftkiln.patches.command"),
+    "seams": Command("find what a vLLM build changed under the patched files", "draftkiln.seams.command"),
+    "preflight": Command("all that can be known before weights load", "draftkiln.preflight.command"),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command and return its exit code; errors go to stderr as what / why / do."""
+    parser = argparse.ArgumentParser(prog="draftkiln", description="Train EAGLE-3 drafts from a pinned, patched vLLM.")
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    arguments = sys.argv[1:] if argv is None else argv
+    chosen = next((word for word in arguments if not word.startswith("-")), None)
+    for name, command in COMMANDS.items():
+        subparser = commands.add_parser(name, help=command.help, description=command.help)
+        if name == chosen:
+            module = importlib.import_module(command.module)
+            module.add_arguments(subparser)
+            subparser.set_defaults(main=module.main)
+    parsed = parser.parse_args(arguments)
+    try:
+        return int(parsed.main(parsed))
+    except DraftkilnError as error:
+        print(f"draftkiln {parsed.command}: {error}", file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:
+        print(f"draftkiln {parsed.command}: interrupted; what is written stays, run it again to go on", file=sys.stderr)
+        return ExitCode.INTERRUPTED

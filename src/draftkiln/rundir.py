@@ -1,0 +1,145 @@
+"""The run directory: one subfolder a stage, each with a record of what it read and made.
+
+A stage that is done with the same inputs is not done again; changed inputs are refused by naming what changed.
+
+Layout:
+    RUN/run.json             name of the recipe, schema version
+    RUN/logs/<stage>.log     the whole log of a stage, tracebacks included
+    RUN/<stage>/stage.json   record of a finished stage: inputs (hashes, settings), results, stack
+    RUN/prepare/dataset/     datasets folder {input_ids, loss_mask, seq_len}; prepare/held_out.jsonl; prepare/report.json
+    RUN/extract/hidden_states/hs_{i}.safetensors, extract/manifest.jsonl
+    RUN/validate/report.json
+    RUN/train/checkpoints/…, train/curve.jsonl
+    RUN/export/{vllm,sglang}/
+    RUN/evaluate/result.json
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from draftkiln import durable
+from draftkiln.errors import RunDirectoryError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """A run directory that belongs to one recipe.
+
+    Raises (from `open`):
+        RunDirectoryError: it was made by another recipe or another schema version, or is no folder.
+    """
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: Path, recipe_name: str) -> RunDirectory:
+        """Open `path` for the recipe `recipe_name`, or make it."""
+        identity = {"schema_version": SCHEMA_VERSION, "recipe": recipe_name}
+        file = path / "run.json"
+        if path.exists() and not path.is_dir():
+            raise RunDirectoryError(f"{path} is a file, not a run directory", fix="name a folder with --run")
+        if not file.exists():
+            if path.exists() and any(path.iterdir()):
+                raise RunDirectoryError(
+                    f"{path} is not empty and has no run.json",
+                    why="it was not made by draftkiln",
+                    fix="name a new folder with --run",
+                )
+            durable.write_json(file, identity)
+        found = read_json(file)
+        if found != identity:
+            changed = ", ".join(f"{key}: {found.get(key)!r} there, {identity[key]!r} now" for key in identity if found.get(key) != identity[key])
+            raise RunDirectoryError(f"{path} belongs to another run", why=changed, fix="name another folder with --run")
+        return cls(path)
+
+    def folder(self, stage: str) -> Path:
+        """Folder of a stage; made when absent."""
+        folder = self.path / stage
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def log(self, stage: str) -> Path:
+        """Log file of a stage; its folder is made when absent."""
+        folder = self.path / "logs"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{stage}.log"
+
+    def finished(self, stage: str, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Results of `stage` if it was finished with these inputs, None if it was not finished.
+
+        Raises:
+            RunDirectoryError: it was finished, or begun, with other inputs; the message names each difference.
+        """
+        for name in ("stage.json", "begun.json"):
+            file = self.path / stage / name
+            if file.exists():
+                record = read_json(file)
+                _refuse_changes(f"{self.path}: stage {stage}", record["inputs"], inputs)
+                if name == "stage.json":
+                    results: dict[str, Any] = record["results"]
+                    return results
+        return None
+
+    def begin(self, stage: str, inputs: Mapping[str, Any]) -> None:
+        """Record the inputs of a stage before its first output, so that a resume can compare them."""
+        durable.write_json(self.folder(stage) / "begun.json", {"schema_version": SCHEMA_VERSION, "inputs": dict(inputs)})
+
+    def finish(self, stage: str, inputs: Mapping[str, Any], results: Mapping[str, Any]) -> None:
+        """Record that `stage` is finished."""
+        record = {"schema_version": SCHEMA_VERSION, "stage": stage, "inputs": dict(inputs), "results": dict(results)}
+        durable.write_json(self.folder(stage) / "stage.json", record)
+        (self.path / stage / "begun.json").unlink(missing_ok=True)
+
+    def require(self, stage: str) -> dict[str, Any]:
+        """Record (`inputs`, `results`) of an earlier stage.
+
+        Raises:
+            RunDirectoryError: that stage is not finished.
+        """
+        file = self.path / stage / "stage.json"
+        if not file.exists():
+            raise RunDirectoryError(
+                f"{self.path}: stage {stage} is not finished",
+                why="the stage asked for reads what it writes",
+                fix=f"run `draftkiln {stage}` with the same --recipe and --run first",
+            )
+        return read_json(file)
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        RunDirectoryError: the file is not JSON or not an object.
+    """
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise RunDirectoryError(f"cannot read {file}", why=str(error), fix="restore it or name a new run directory") from error
+    if not isinstance(value, dict):
+        raise RunDirectoryError(f"cannot read {file}", why="it is not a JSON object", fix="restore it or name a new run directory")
+    return value
+
+
+def _refuse_changes(where: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    missing = object()
+    changed = [
+        f"{key}: {before.get(key)!r} before, {now.get(key)!r} now"
+        for key in sorted({*before, *now})
+        if before.get(key, missing) != now.get(key, missing)
+    ]
+    if changed:
+        raise RunDirectoryError(
+            f"{where} was made from other inputs",
+            why="; ".join(changed),
+            fix="name a new --run directory, or go back to the inputs of this one",
+        )
