@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftkiln.errors import ExitCode
@@ -21,11 +23,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     lock.add_argument("--keep", action="store_true", help="keep requirements.lock; record only the patched wheel")
     install = actions.add_parser("install", help="make the environment from the lock and print its interpreter")
     install.add_argument("name", metavar="STACK")
+    execute = actions.add_parser("exec", help="run the stack's Python: draftkiln stack exec STACK -- -c 'import vllm'")
+    execute.add_argument("name", metavar="STACK")
+    execute.add_argument("--path", type=Path, action="append", default=[], help="one more folder for PYTHONPATH")
+    execute.add_argument("arguments", nargs="*", metavar="ARGUMENT", help="of Python, after --")
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Run one subcommand."""
-    return {"list": _list, "lock": _lock, "install": _install}[arguments.action](arguments)
+    return {"list": _list, "lock": _lock, "install": _install, "exec": _exec}[arguments.action](arguments)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -59,3 +65,13 @@ def _install(arguments: argparse.Namespace) -> int:
 
     print(ensure(arguments.name).python)
     return ExitCode.OK
+
+
+def _exec(arguments: argparse.Namespace) -> int:
+    from draftkiln.stack.environment import ensure
+
+    environment = ensure(arguments.name)
+    variables = environment.variables()
+    paths = [variables["PYTHONPATH"], *(str(path.resolve()) for path in arguments.path)]
+    variables["PYTHONPATH"] = os.pathsep.join(paths)
+    os.execve(environment.python, [str(environment.python), *arguments.arguments], variables)  # noqa: S606 - an argument list, no shell
