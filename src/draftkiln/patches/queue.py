@@ -53,8 +53,9 @@ class Patch:
 
     @property
     def diff_sha256(self) -> str:
-        """Hash of the change alone: rewording the message does not alter it."""
-        return hashlib.sha256(mail.diff_of(self.text).encode()).hexdigest()
+        """Hash of the change alone: neither the message nor what other patches do to the same file alters it."""
+        lines = mail.diff_of(self.text).split("\n")
+        return hashlib.sha256("\n".join(line for line in lines if not line.startswith("index ")).encode()).hexdigest()
 
     @property
     def name(self) -> str:
