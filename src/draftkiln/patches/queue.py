@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from draftkiln import checkout
 from draftkiln.errors import DraftkilnError, PatchError, ProblemsError
 from draftkiln.patches import header, mail
 
@@ -120,6 +121,11 @@ class Queue:
     folder: Path
     pool: tuple[Patch, ...]
     series: Mapping[str, Series]
+
+
+def queue_folder() -> Path:
+    """The project's own queue."""
+    return checkout.root() / "patches" / header.PACKAGE
 
 
 def load(folder: Path) -> Queue:

@@ -13,7 +13,9 @@ from draftkiln import durable
 from draftkiln.errors import PatchError
 from draftkiln.patches import record
 from draftkiln.patches.apply import apply_series
+from draftkiln.patches.base import pristine
 from draftkiln.patches.header import PACKAGE
+from draftkiln.patches.queue import load_series, queue_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +23,18 @@ if TYPE_CHECKING:
 
     from draftkiln.patches.apply import Applied
     from draftkiln.patches.queue import Series
+
+__all__ = [
+    "PATCHES_FILE",
+    "PatchedWheel",
+    "Wheel",
+    "build",
+    "build_series",
+    "local_version",
+    "pristine",
+    "read",
+    "unpack",
+]
 
 PATCHES_FILE = "_patches.json"
 """Name inside the `.dist-info`, for `importlib.metadata.distribution("speculators").read_text(PATCHES_FILE)`."""
@@ -80,6 +94,11 @@ def build(base_wheel: Path, series: Series, out: Path, *, sha256: str | None = N
     path = out / f"{base.name}-{version}-py3-none-any.whl"
     durable.write_bytes(path, data)
     return PatchedWheel(path, durable.sha256_file(path), applied.tree, version, base.sha256, applied.offsets)
+
+
+def build_series(base_wheel: Path, series_name: str, out: Path) -> PatchedWheel:
+    """`build` for a series of the project's own queue."""
+    return build(base_wheel, load_series(queue_folder(), series_name), out)
 
 
 def local_version(series_name: str) -> str:
