@@ -29,7 +29,7 @@ _FILE_NAME = re.compile(r"^(?P<slug>[^@]+?)(?:@(?P<version>[^@]+))?\.patch$")
 _PATHS = re.compile(r"^diff --git a/(?P<old>.+) b/(?P<new>.+)$", re.MULTILINE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Patch:
     """One patch file, read and valid."""
 
