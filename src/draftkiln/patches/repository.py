@@ -192,7 +192,7 @@ class Repository:
 
     def export(self, commit: str = "HEAD") -> str:
         """The patch of one commit, the same bytes on every machine."""
-        return self._text("format-patch", "-1", *_MAIL_OPTIONS, *_DIFF_OPTIONS, commit)
+        return self._text("format-patch", "-1", *_MAIL_OPTIONS, *_DIFF_OPTIONS, commit).rstrip("\n") + "\n"
 
     def diff(self, before: str, after: str) -> str:
         """The change between two commits, as `export` writes it."""
@@ -202,7 +202,10 @@ class Repository:
         answer = self.run(*arguments)
         if answer.returncode:
             raise PatchError(f"git {arguments[0]} failed ({answer.returncode})", why=answer.stderr.strip())
-        return answer.stdout.decode()
+        try:
+            return answer.stdout.decode()
+        except UnicodeDecodeError as error:
+            raise PatchError("a changed file is not UTF-8", why=str(error), fix="save it as UTF-8") from error
 
     def _content(self, commit: str, name: str) -> bytes | None:
         answer = self.run("cat-file", "blob", f"{commit}:{name}")
