@@ -19,8 +19,8 @@ from filelock import FileLock
 
 from draftkiln import cache, durable
 from draftkiln.errors import StackError, SystemMissingError
-from draftkiln.patches import wheel as patched_wheels
-from draftkiln.stack import uv
+from draftkiln.patches import base as base_wheels
+from draftkiln.stack import patched, uv
 from draftkiln.stack.locking import inputs_sha256
 from draftkiln.stack.model import Stack, read
 
@@ -141,10 +141,10 @@ def _make(stack: Stack, folder: Path) -> None:
 def _overlay(stack: Stack) -> Path:
     """Folder with the (patched) speculators of this stack, installed without dependencies."""
     lock = stack.locked()
-    base = patched_wheels.pristine("speculators", stack.file.speculators.version, sha256=lock.base_wheel_sha256)
+    base = base_wheels.base_wheel("speculators", stack.file.speculators.version, lock.base_wheel_sha256, cache.root())
     wheel, sha256 = base, lock.base_wheel_sha256
     if stack.file.speculators.series:
-        built = patched_wheels.build_series(base, stack.file.speculators.series, cache.root() / "wheels")
+        built = patched.build(base, stack.file.speculators.series)
         if built.sha256 != lock.patched_wheel_sha256:
             print(
                 f"stack {stack.name}: the patched wheel is not the locked one (a patch was changed); "
