@@ -66,7 +66,9 @@ def engine_tests(session: nox.Session) -> None:
     """
     _install(session)
     pytest = Path(session.create_tmp(), "pytest")
-    session.run("uv", "pip", "install", "--quiet", "--target", str(pytest), "--require-hashes", "-r", "requirements/pytest.lock")
+    session.run(
+        "uv", "pip", "install", "--quiet", "--target", str(pytest), "--require-hashes", "-r", "requirements/pytest.lock"
+    )
     for folder, stack in (("extract", EXTRACT_STACK), ("train", TRAIN_STACK)):
         session.run(
             "draftkiln", "stack", "exec", stack, "--path", str(pytest), "--",
@@ -134,7 +136,8 @@ def lock(session: nox.Session) -> None:
         for name in ("nox", "dev", "pytest"):
             session.run(
                 "uv", "pip", "compile", "--quiet", "--universal", "--generate-hashes", "--no-header", "--no-annotate",
-                "--no-emit-index-url", "--python-version", "3.11", f"requirements/{name}.in", "-o", f"requirements/{name}.lock",
+                "--no-emit-index-url", "--python-version", "3.11",
+                f"requirements/{name}.in", "--output-file", f"requirements/{name}.lock",
             )  # fmt: skip
     else:
         session.run("draftkiln", "stack", "lock", *session.posargs)

@@ -31,7 +31,7 @@ class Sample:
     hidden_states: torch.Tensor
 
 
-def start(recipe: Recipe, target: Path, num_layers: int, longest: int) -> Any:  # noqa: ANN401 - untyped upstream class
+def start(recipe: Recipe, target: Path, num_layers: int, longest: int) -> Any:
     """Load the target into the engine with capture set up; returns speculators' generator.
 
     Args:
@@ -75,7 +75,7 @@ def batches(lengths: Sequence[tuple[int, int]], budget: int, most: int) -> Itera
         yield batch
 
 
-def states(generator: Any, indices: Sequence[int], prompts: Sequence[list[int]]) -> Iterator[Sample]:  # noqa: ANN401 - untyped upstream class
+def states(generator: Any, indices: Sequence[int], prompts: Sequence[list[int]]) -> Iterator[Sample]:
     """Compute the states of one batch of prompts."""
     import torch
 

@@ -159,7 +159,7 @@ def _refusal(patch: Patch, version: str, verdict: Verdict, *, is_in: bool, follo
 
 
 def _hunk_number(patch: Patch, file: str, line: int) -> int | str:
-    from unidiff.patch import PatchSet  # noqa: PLC0415 - only where something failed
+    from unidiff.patch import PatchSet
 
     for changed in PatchSet(mail.diff_of(patch.text)):
         if changed.path == file:

@@ -108,7 +108,7 @@ class Series:
     @property
     def newest_base(self) -> str | None:
         """Newest `Base:` among its patches; None for an empty series."""
-        from packaging.version import Version  # noqa: PLC0415 - only where a series has no stack
+        from packaging.version import Version
 
         bases = {patch.header.base for entry in self.entries for patch in entry.variants.values()}
         return max(bases, key=Version, default=None)

@@ -1,4 +1,4 @@
-"""Lock a stack: resolve its requirements as of one moment, with a sha256 for every file, and build its patched wheel."""
+"""Lock a stack: resolve it as of one moment, with a sha256 for every file, and build its patched wheel."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import yaml
 
 from draftkiln import cache, durable
-from draftkiln.patches import wheel as patched_wheels
-from draftkiln.stack import uv
+from draftkiln.patches import base as base_wheels
+from draftkiln.stack import patched, uv
 from draftkiln.stack.model import SCHEMA_VERSION, Stack, StackFile, StackLock, read
 
 _HEADER = """\
@@ -54,22 +54,21 @@ def lock(name: str, *, refresh: bool = True) -> Stack:
     stack = read(name)
     if refresh or not stack.requirements.exists():
         durable.write_text(stack.requirements, resolve(stack.file, name))
-    base = patched_wheels.pristine("speculators", stack.file.speculators.version)
+    release = stack.file.speculators.version
+    if stack.lock is not None and not refresh:
+        base = base_wheels.base_wheel("speculators", release, stack.lock.base_wheel_sha256, cache.root())
+    else:
+        base = base_wheels.newest_wheel("speculators", release, cache.root())
     values = StackLock(
         schema_version=SCHEMA_VERSION,
         requirements_sha256=durable.sha256_file(stack.requirements),
         inputs_sha256=inputs_sha256(stack.file),
-        packages=sum("==" in line and not line.startswith(("#", " ")) for line in stack.requirements.open()),
+        packages=sum(line[:1].isalnum() for line in stack.requirements.read_text(encoding="utf-8").splitlines()),
         base_wheel_sha256=durable.sha256_file(base),
     ).model_dump()
     if stack.file.speculators.series:
-        with tempfile.TemporaryDirectory(dir=cache.root()) as folder:
-            built = patched_wheels.build_series(base, stack.file.speculators.series, Path(folder))
-            values |= {
-                "patched_tree": built.tree,
-                "patched_wheel_sha256": built.sha256,
-                "patched_version": built.version,
-            }
+        built = patched.build(base, stack.file.speculators.series)
+        values |= {"patched_tree": built.tree, "patched_wheel_sha256": built.sha256, "patched_version": built.version}
     text = f"# Written by `nox -s lock -- {name}`; do not edit.\n" + yaml.safe_dump(values, sort_keys=False)
     durable.write_text(stack.folder / "stack.lock.yaml", text)
     return read(name)
