@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from draftkiln import cache, durable
+from draftkiln import durable
 from draftkiln.errors import NetworkError
 from draftkiln.stack import uv
 
@@ -41,18 +41,6 @@ def base_wheel(name: str, version: str, sha256: str, cache_root: Path) -> Path:
                 f"{found.name}: not the file that was asked for", why=f"sha256 is not {sha256}", fix="try again"
             )
         return _keep(found, folder)
-
-
-def pristine(name: str, version: str, *, sha256: str | None = None) -> Path:
-    """The released wheel out of the cache or the index; without `sha256` the index decides, which only a lock may ask.
-
-    Raises:
-        NetworkError: it could not be downloaded.
-        SystemMissingError: neither pip nor uv is there.
-    """
-    return (
-        newest_wheel(name, version, cache.root()) if sha256 is None else base_wheel(name, version, sha256, cache.root())
-    )
 
 
 def newest_wheel(name: str, version: str, cache_root: Path) -> Path:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from draftkiln.patches.wheel import Wheel
 
 
-def plan(slug: str, queue: Queue, every_use: Sequence[Use], wheels: Sequence[Path], *, force: bool) -> dict[Path, str | None]:
+def plan(
+    slug: str, queue: Queue, every_use: Sequence[Use], wheels: Sequence[Path], *, force: bool
+) -> dict[Path, str | None]:
     """Files to write (None: to remove) so that the queue no longer has `slug`.
 
     Args:

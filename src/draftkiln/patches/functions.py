@@ -21,7 +21,7 @@ def touched(text: str, files: Mapping[str, bytes | None]) -> frozenset[str]:
         text: exported patch, whose line numbers are those of `files`.
         files: content of the touched files after the patch.
     """
-    from unidiff.patch import PatchSet  # noqa: PLC0415 - only the check needs it
+    from unidiff.patch import PatchSet
 
     found = set()
     for changed in PatchSet(mail.diff_of(text)):

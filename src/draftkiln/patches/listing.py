@@ -65,8 +65,8 @@ def rows(queue: Queue, every_use: Sequence[Use], now: dt.datetime) -> list[Row]:
 
 def table(found: Sequence[Row], *, color: bool) -> str:
     """The rows as text, a column each."""
-    from rich.console import Console  # noqa: PLC0415 - only for people
-    from rich.table import Table  # noqa: PLC0415 - the same
+    from rich.console import Console
+    from rich.table import Table
 
     every_stack = sorted({stack for row in found for stack in row.stacks})
     printed = Table(box=None, pad_edge=False)

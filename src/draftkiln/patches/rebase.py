@@ -134,14 +134,14 @@ def _holds_markers(path: Path) -> bool:
 
 
 def _existing_targets(text: str) -> list[str]:
-    from unidiff.patch import PatchSet  # noqa: PLC0415 - only a rebase needs it
+    from unidiff.patch import PatchSet
 
     return [changed.path for changed in PatchSet(mail.diff_of(text)) if not changed.is_added_file]
 
 
 def _hunks_missing(before: str, after: str) -> list[str]:
     """Hunks of the patch `before` none of whose changed lines are in `after`."""
-    from unidiff.patch import PatchSet  # noqa: PLC0415 - only a rebase needs it
+    from unidiff.patch import PatchSet
 
     left = {changed.path: Counter(_changes(changed)) for changed in PatchSet(mail.diff_of(after))}
     found = []

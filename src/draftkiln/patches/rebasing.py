@@ -61,7 +61,9 @@ def begin(task: Task, found: Queue, every_use: Sequence[Use], old: Wheel, new: W
             fix="go on with --continue, or drop it with --abort",
         )
     if task.written_as != task.series and task.written_as in found.series:
-        raise PatchError(f"series {task.written_as} is there already", fix="name another one with --as, or rebase that one")
+        raise PatchError(
+            f"series {task.written_as} is there already", fix="name another one with --as, or rebase that one"
+        )
     with Repository.throwaway() as repository:
         moved = list(rebase.move(repository, _texts(repository, task, found, old, new)))
         if not any(one.state.stops for one in moved):

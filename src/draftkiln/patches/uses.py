@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from draftkiln import cache
 from draftkiln.errors import PatchError
-from draftkiln.patches.base import pristine
+from draftkiln.patches.base import base_wheel, newest_wheel
 from draftkiln.patches.header import PACKAGE
 from draftkiln.patches.wheel import Wheel, read
 
@@ -37,7 +38,7 @@ def all_uses() -> list[Use]:
     Raises:
         StackError: a stack's files are not valid.
     """
-    from draftkiln.stack import model  # noqa: PLC0415 - loads pydantic
+    from draftkiln.stack import model
 
     found = []
     for name in model.names():
@@ -89,7 +90,20 @@ def base_of(version: str, uses: Sequence[Use], wheels: Sequence[Path] = ()) -> W
             fix="lock a stack that does (nox -s lock), or name the file with --wheel",
         )
     sha256 = min(hashes)
-    return read(pristine(PACKAGE, version, sha256=sha256), sha256=sha256)
+    return read(base_wheel(PACKAGE, version, sha256, cache.root()), sha256=sha256)
+
+
+def new_release(version: str, uses: Sequence[Use], wheels: Sequence[Path] = ()) -> Wheel:
+    """`base_of`, or what the index offers where nothing names a hash yet: only a rebase may ask for that.
+
+    Raises:
+        NetworkError: it cannot be downloaded.
+    """
+    if any(use.version == version and use.base_sha256 for use in uses) or any(
+        read(path).version == version for path in wheels
+    ):
+        return base_of(version, uses, wheels)
+    return read(newest_wheel(PACKAGE, version, cache.root()))
 
 
 def homes(uses: Sequence[Use], series: Mapping[str, Series]) -> dict[Path, Use]:

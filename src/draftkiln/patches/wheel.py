@@ -13,9 +13,7 @@ from draftkiln import durable
 from draftkiln.errors import PatchError
 from draftkiln.patches import record
 from draftkiln.patches.apply import apply_series
-from draftkiln.patches.base import pristine
 from draftkiln.patches.header import PACKAGE
-from draftkiln.patches.queue import load_series, queue_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,18 +21,6 @@ if TYPE_CHECKING:
 
     from draftkiln.patches.apply import Applied
     from draftkiln.patches.queue import Series
-
-__all__ = [
-    "PATCHES_FILE",
-    "PatchedWheel",
-    "Wheel",
-    "build",
-    "build_series",
-    "local_version",
-    "pristine",
-    "read",
-    "unpack",
-]
 
 PATCHES_FILE = "_patches.json"
 """Name inside the `.dist-info`, for `importlib.metadata.distribution("speculators").read_text(PATCHES_FILE)`."""
@@ -49,6 +35,7 @@ _VERSION_LINE = re.compile(r"^Version: .*$", re.MULTILINE)
 class Wheel:
     """A pure Python wheel in memory."""
 
+    path: Path
     name: str
     version: str
     sha256: str
@@ -102,11 +89,6 @@ def packed(base: Wheel, series_name: str, applied: Applied) -> tuple[str, bytes]
     return version, _pack(base, version, package, _provenance(base, series_name, applied))
 
 
-def build_series(base_wheel: Path, series_name: str, out: Path) -> PatchedWheel:
-    """`build` for a series of the project's own queue."""
-    return build(base_wheel, load_series(queue_folder(), series_name), out)
-
-
 def local_version(series_name: str) -> str:
     """PEP 440 local version of a series: `vllm-0.16.0-cpu` gives `vllm.0.16.0.cpu`."""
     words = re.findall(r"[a-z0-9]+", series_name.lower())
@@ -148,14 +130,7 @@ def read(path: Path, *, sha256: str | None = None) -> Wheel:
         why = f"unexpected {', '.join(strangers[:3])}" if strangers else "METADATA, WHEEL or RECORD is missing"
         raise PatchError(f"{path}: not laid out like a wheel of {PACKAGE}", why=why, fix="fetch it again")
     info.pop("RECORD")
-    return Wheel(name, version, found, package, info)
-
-
-def unpack(wheel: Wheel, folder: Path) -> None:
-    """Write the package of `wheel` below `folder`."""
-    for name, data in wheel.package.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
+    return Wheel(path, name, version, found, package, info)
 
 
 def _provenance(base: Wheel, series_name: str, applied: Applied) -> bytes:
