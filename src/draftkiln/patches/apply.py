@@ -116,7 +116,7 @@ def _commit(repository: Repository, patch: Patch) -> str:
             fix="compare it with `draftkiln patches export`",
         )
     after = repository.head()
-    changed = set(repository.changed(before, after)) if after != before else set()
+    changed = set(repository.changed_names(before, after))
     if changed != set(patch.files):
         missed = ", ".join(sorted(set(patch.files) ^ changed))
         raise PatchError(

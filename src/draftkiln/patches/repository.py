@@ -31,6 +31,7 @@ _SETTINGS = (
     "core.autocrlf=false",
     "core.safecrlf=false",
     "core.fileMode=false",
+    "core.fsync=none",  # the repository does not outlive the run
     "core.hooksPath=/dev/null",
     "core.attributesFile=/dev/null",
     "core.excludesFile=/dev/null",
@@ -157,10 +158,8 @@ class Repository:
         return self.git("rev-parse", ref)
 
     def checkout(self, commit: str) -> None:
-        """Put `commit` into index and work tree, dropping whatever was there."""
-        self.run("am", "--abort")
+        """Put `commit` into index and work tree."""
         self.git("checkout", "--quiet", "--force", "-B", "series", commit)
-        self.git("clean", "-fdxq")
 
     def tree(self, commit: str = "HEAD") -> str:
         """Hash of a commit's tree."""
@@ -172,8 +171,12 @@ class Repository:
 
     def changed(self, before: str, after: str) -> dict[str, bytes | None]:
         """Files that differ between two commits with their new content, None for a removed one."""
+        return {name: self._content(after, name) for name in self.changed_names(before, after)}
+
+    def changed_names(self, before: str, after: str) -> list[str]:
+        """Files that differ between two commits."""
         names = self.git("diff-tree", "-r", "-z", "--no-renames", "--name-only", before, after).split("\0")
-        return {name: self._content(after, name) for name in names if name}
+        return [name for name in names if name]
 
     def check(self, data: bytes, *, reverse: bool = False) -> Verdict:
         """Whether a patch fits the index, without fuzz and without applying it."""
