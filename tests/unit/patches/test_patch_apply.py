@@ -173,7 +173,8 @@ def test_the_user_s_git_settings_do_not_change_the_result(project, tmp_path, mon
     settings = tmp_path / "home"
     settings.mkdir()
     (settings / ".gitconfig").write_text(
-        "[core]\nautocrlf = true\nhooksPath = /nonexistent\n[commit]\ngpgSign = true\n[user]\nname = X\n[am]\nkeepcr = true\n"
+        "[core]\nautocrlf = true\nhooksPath = /nonexistent\n[commit]\ngpgSign = true\n"
+        "[user]\nname = X\n[am]\nkeepcr = true\n"
         "[diff]\nnoprefix = true\ncontext = 1\n[format]\nsignature = mine\nattach = true\n"
     )
     monkeypatch.setenv("HOME", str(settings))

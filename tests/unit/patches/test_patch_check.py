@@ -144,7 +144,8 @@ def test_a_patch_on_a_base_that_no_stack_uses_is_told(good):
     assert f"{good.queue / 'one.patch'}: no stack applies it on its own base" in findings(good)
 
 
-def test_list_has_a_row_a_patch(good, capsys, monkeypatch):
+@pytest.mark.usefixtures("good")
+def test_list_has_a_row_a_patch(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     assert main(["patches", "list"]) == 0
     printed = capsys.readouterr().out
