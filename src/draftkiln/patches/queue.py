@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from draftkiln import checkout
 from draftkiln.errors import DraftkilnError, PatchError, ProblemsError
 from draftkiln.patches import header, mail
 
@@ -28,7 +29,7 @@ _FILE_NAME = re.compile(r"^(?P<slug>[^@]+?)(?:@(?P<version>[^@]+))?\.patch$")
 _PATHS = re.compile(r"^diff --git a/(?P<old>.+) b/(?P<new>.+)$", re.MULTILINE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Patch:
     """One patch file, read and valid."""
 
@@ -120,6 +121,11 @@ class Queue:
     folder: Path
     pool: tuple[Patch, ...]
     series: Mapping[str, Series]
+
+
+def queue_folder() -> Path:
+    """The project's own queue."""
+    return checkout.root() / "patches" / header.PACKAGE
 
 
 def load(folder: Path) -> Queue:

@@ -39,18 +39,9 @@ _SETTINGS = (
     "gc.auto=0",
     "maintenance.auto=false",
 )
-EXPORT_OPTIONS = (
-    "--stdout",
-    "--keep-subject",  # no [PATCH] in front
-    "--no-stat",  # a summary of the diff is noise in a diff of patches
-    "--no-signature",  # names git's version
-    "--zero-commit",  # a commit's hash changes with everything before it
+_DIFF_OPTIONS = (
     "--full-index",  # short hashes grow with the repository
     "--no-renames",
-    "--no-encode-email-headers",
-    "--no-base",
-    "--no-thread",
-    "--no-attach",
     "--unified=3",
     "--src-prefix=a/",
     "--dst-prefix=b/",
@@ -58,6 +49,17 @@ EXPORT_OPTIONS = (
     "--indent-heuristic",
     "--no-ext-diff",
     "--no-textconv",
+)
+_MAIL_OPTIONS = (
+    "--stdout",
+    "--keep-subject",  # no [PATCH] in front
+    "--no-stat",  # a summary of the diff is noise in a diff of patches
+    "--no-signature",  # names git's version
+    "--zero-commit",  # a commit's hash changes with everything before it
+    "--no-encode-email-headers",
+    "--no-base",
+    "--no-thread",
+    "--no-attach",
 )
 
 
@@ -190,7 +192,20 @@ class Repository:
 
     def export(self, commit: str = "HEAD") -> str:
         """The patch of one commit, the same bytes on every machine."""
-        return self.git("format-patch", "-1", *EXPORT_OPTIONS, commit).strip("\n") + "\n"
+        return self._text("format-patch", "-1", *_MAIL_OPTIONS, *_DIFF_OPTIONS, commit).rstrip("\n") + "\n"
+
+    def diff(self, before: str, after: str) -> str:
+        """The change between two commits, as `export` writes it."""
+        return self._text("diff", "--patch", *_DIFF_OPTIONS, before, after)
+
+    def _text(self, *arguments: str) -> str:
+        answer = self.run(*arguments)
+        if answer.returncode:
+            raise PatchError(f"git {arguments[0]} failed ({answer.returncode})", why=answer.stderr.strip())
+        try:
+            return answer.stdout.decode()
+        except UnicodeDecodeError as error:
+            raise PatchError("a changed file is not UTF-8", why=str(error), fix="save it as UTF-8") from error
 
     def _content(self, commit: str, name: str) -> bytes | None:
         answer = self.run("cat-file", "blob", f"{commit}:{name}")
