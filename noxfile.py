@@ -18,7 +18,6 @@ nox.options.sessions = ["lint", "types", "tests"]
 nox.options.error_on_missing_interpreters = True
 
 
-
 def _install(session: nox.Session) -> None:
     session.install("--quiet", "--require-hashes", "-r", "requirements/dev.lock")
     session.install("--quiet", "--no-deps", "--no-build-isolation", "-e", ".")

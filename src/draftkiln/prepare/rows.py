@@ -16,7 +16,14 @@ Message = dict[str, Any]
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 """Names under which data and templates carry the reasoning before an answer."""
-ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant", "tool": "tool"}
+ROLES = {
+    "system": "system",
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "tool": "tool",
+}
 """Role names that are known, and what the template calls them; any other refuses the row by its name."""
 
 
@@ -106,7 +113,11 @@ def _conversation(source: str, line: bytes, *, prompts_only: bool) -> Conversati
     if not isinstance(turns, list):
         raise RefusedRowError("no messages", f"keys: {', '.join(map(str, row)) or 'none'}")
     messages = [_message(turn, position) for position, turn in enumerate(turns)]
-    if isinstance(row.get("system"), str) and row["system"].strip() and not any(turn["role"] == "system" for turn in messages):
+    if (
+        isinstance(row.get("system"), str)
+        and row["system"].strip()
+        and not any(turn["role"] == "system" for turn in messages)
+    ):
         messages.insert(0, {"role": "system", "content": row["system"]})
     kept = _until_answer(messages) if not prompts_only else _until_prompt(messages)
     _check_order(kept)
@@ -114,7 +125,7 @@ def _conversation(source: str, line: bytes, *, prompts_only: bool) -> Conversati
     return Conversation(source, tuple(kept), len(messages) - len(kept), None if row_id is None else str(row_id))
 
 
-def _message(turn: Any, position: int) -> Message:  # noqa: ANN401 - any JSON value
+def _message(turn: Any, position: int) -> Message:
     if not isinstance(turn, dict):
         raise RefusedRowError("a turn is not an object", f"turn {position}")
     name = turn.get("role", turn.get("from"))
@@ -132,11 +143,13 @@ def _message(turn: Any, position: int) -> Message:  # noqa: ANN401 - any JSON va
     return message
 
 
-def _content(content: Any, turn: Message, position: int) -> str:  # noqa: ANN401 - any JSON value
+def _content(content: Any, turn: Message, position: int) -> str:
     if isinstance(content, list):
         kinds = {part.get("type") if isinstance(part, dict) else type(part).__name__ for part in content}
         if kinds != {"text"} or not all(isinstance(part.get("text"), str) for part in content):
-            raise RefusedRowError("content is not text", f"turn {position}: parts of type {', '.join(sorted(map(str, kinds)))}")
+            raise RefusedRowError(
+                "content is not text", f"turn {position}: parts of type {', '.join(sorted(map(str, kinds)))}"
+            )
         content = "".join(part["text"] for part in content)
     if not isinstance(content, str):
         kind = "missing" if "content" not in turn and "value" not in turn else f"a {type(content).__name__}"

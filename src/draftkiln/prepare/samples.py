@@ -73,7 +73,9 @@ class Limits:
                 cut_tokens=length - self.max_tokens,
             )
         if not any(sample.loss_mask):
-            detail = f"its first {self.max_tokens} of {length} tokens are all prompt" if length > self.max_tokens else ""
+            detail = (
+                f"its first {self.max_tokens} of {length} tokens are all prompt" if length > self.max_tokens else ""
+            )
             raise RefusedRowError("no trained token", detail)
         return sample
 
@@ -138,6 +140,10 @@ def check_share(outcome: Outcome, max_refused: float) -> None:
         f"{count} x {reason} (first: {first[reason].source}{': ' + first[reason].detail if first[reason].detail else ''})"
         for reason, count in counted.most_common()
     )
-    what = f"{refused} of {kept + refused} rows are refused" if kept else f"all {refused} rows are refused: nothing is left to train on"
+    what = (
+        f"{refused} of {kept + refused} rows are refused"
+        if kept
+        else f"all {refused} rows are refused: nothing is left to train on"
+    )
     fix = "mend the rows, or raise data.max_refused" if kept else "mend the rows"
     raise DataError(what, why=why, fix=fix)

@@ -16,7 +16,7 @@ _LEAST_WORDS = 32
 _TRIES = 8
 
 
-def words(tokenizer: Any, special_ids: set[int]) -> list[str]:  # noqa: ANN401 - transformers has no types here
+def words(tokenizer: Any, special_ids: set[int]) -> list[str]:
     """Words that are one token each, in the order of their ids.
 
     Raises:
@@ -54,7 +54,9 @@ def held_out(template: Template, count: int, seed: int) -> list[Conversation]:
     made = []
     for number in range(count):
         source = random.Random(f"{seed}:held out:{number}")  # noqa: S311 - repeatable, not secret
-        made.append(Conversation(f"synthetic:held-out:{number}", (_turn("user", _text(source, vocabulary, PROMPT_WORDS)),)))
+        made.append(
+            Conversation(f"synthetic:held-out:{number}", (_turn("user", _text(source, vocabulary, PROMPT_WORDS)),))
+        )
     return made
 
 

@@ -45,7 +45,7 @@ class Proof:
 class Template:
     """Renders conversations with a tokenizer's chat template and `arguments` for it."""
 
-    def __init__(self, tokenizer: Any, arguments: Mapping[str, Any] | None = None) -> None:  # noqa: ANN401 - transformers has no types here
+    def __init__(self, tokenizer: Any, arguments: Mapping[str, Any] | None = None) -> None:
         self.tokenizer = tokenizer
         self.arguments = dict(arguments or {})
         added = getattr(tokenizer, "added_tokens_decoder", {})
@@ -143,13 +143,17 @@ class Template:
             raise RefusedRowError("boundary of an answer not provable", self._divergence(prompt, ids))
         upto = ids if position == len(messages) - 1 else self.ids(messages[: position + 1])
         if ids[: len(upto)] != upto:
-            raise RefusedRowError("boundary of an answer not provable", "the template rewrites the answer once it is history")
+            raise RefusedRowError(
+                "boundary of an answer not provable", "the template rewrites the answer once it is history"
+            )
         specials = [place for place in range(len(prompt), len(upto)) if ids[place] in self.special_ids]
         if not specials:
             raise RefusedRowError("boundary of an answer not provable", "no special token ends it")
         end = specials[-1] + 1
         if rest := self._visible(upto[end:]):
-            raise RefusedRowError("boundary of an answer not provable", f"text after its end-of-turn token: {rest[:40]!r}")
+            raise RefusedRowError(
+                "boundary of an answer not provable", f"text after its end-of-turn token: {rest[:40]!r}"
+            )
         return len(prompt), end
 
     def _through_end_of_turn(self, ids: list[int], mask: list[int]) -> list[int]:
@@ -176,7 +180,7 @@ class Template:
         """Text of `ids` beyond white space."""
         return str(self.tokenizer.decode(ids)).strip() if ids else ""
 
-    def _apply(self, messages: Sequence[Message], *, generation_prompt: bool = False, **options: Any) -> Any:  # noqa: ANN401
+    def _apply(self, messages: Sequence[Message], *, generation_prompt: bool = False, **options: Any) -> Any:
         settings = {"tokenize": True, "return_dict": True, "add_generation_prompt": generation_prompt} | options
         try:
             return self.tokenizer.apply_chat_template([dict(turn) for turn in messages], **settings, **self.arguments)
@@ -205,10 +209,13 @@ class Template:
 
     @staticmethod
     def _probe(*answers: str) -> list[Message]:
-        return [{"role": "user", "content": "A question."}, *({"role": "assistant", "content": text} for text in answers)]
+        return [
+            {"role": "user", "content": "A question."},
+            *({"role": "assistant", "content": text} for text in answers),
+        ]
 
 
-def _template_text(tokenizer: Any) -> str:  # noqa: ANN401 - transformers has no types here
+def _template_text(tokenizer: Any) -> str:
     template = getattr(tokenizer, "chat_template", None)
     if isinstance(template, dict):
         template = template.get("default", "")

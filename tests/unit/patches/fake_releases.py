@@ -25,7 +25,10 @@ RESULTS = _function("results", "found = []", "for value in values:", "    found.
 RELEASES = {
     "1.0": {GENERATOR: LOAD + "".join(FILLER) + RESULTS, WORKER: _function("capture", "return values")},
     # A new function in front shifts all lines; the rest is the same.
-    "1.1": {GENERATOR: _function("begin", "return values") + LOAD + "".join(FILLER) + RESULTS, WORKER: _function("capture", "return values")},
+    "1.1": {
+        GENERATOR: _function("begin", "return values") + LOAD + "".join(FILLER) + RESULTS,
+        WORKER: _function("capture", "return values"),
+    },
     # The files are gone.
     "2.0": {"speculators/other.py": "x = 1\n"},
 }
@@ -51,11 +54,19 @@ def diff(before, after):
         if new is None:
             parts.append("deleted file mode 100644\n")
         lines = [(text or "").splitlines(keepends=True) for text in (old, new)]
-        parts += difflib.unified_diff(*lines, "/dev/null" if old is None else f"a/{name}", "/dev/null" if new is None else f"b/{name}")
+        parts += difflib.unified_diff(
+            *lines, "/dev/null" if old is None else f"a/{name}", "/dev/null" if new is None else f"b/{name}"
+        )
     return "".join(parts)
 
 
-def mail(subject="Pass the value", *, base="1.0", prose="It fails.\n\nThe API moved, and only a patch reaches it.", **trailers):
+def mail(
+    subject="Pass the value",
+    *,
+    base="1.0",
+    prose="It fails.\n\nThe API moved, and only a patch reaches it.",
+    **trailers,
+):
     values = {
         "Upstream-Status": "Inappropriate [upstream removed the file]",
         "Origin": "draftkiln",
@@ -72,7 +83,9 @@ def write_wheel(folder, version, files):
     """A wheel as setuptools would make it."""
     info = f"speculators-{version}.dist-info/"
     content = {"speculators/__init__.py": f'__version__ = "{version}"\n', **files}
-    content[f"{info}METADATA"] = f"Metadata-Version: 2.4\nName: speculators\nVersion: {version}\n\nVersion: of the text\n"
+    content[f"{info}METADATA"] = (
+        f"Metadata-Version: 2.4\nName: speculators\nVersion: {version}\n\nVersion: of the text\n"
+    )
     content[f"{info}WHEEL"] = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     data = {name: text.encode() for name, text in content.items()}
     data[f"{info}RECORD"] = record.written(data, f"{info}RECORD")
@@ -133,7 +146,13 @@ class Project:
         }
         (folder / "stack.yaml").write_text(yaml.safe_dump(content))
         sha256 = hashlib.sha256(self.wheel(version).read_bytes()).hexdigest()
-        values = {"schema_version": 1, "requirements_sha256": "0", "inputs_sha256": "0", "packages": 0, "base_wheel_sha256": sha256}
+        values = {
+            "schema_version": 1,
+            "requirements_sha256": "0",
+            "inputs_sha256": "0",
+            "packages": 0,
+            "base_wheel_sha256": sha256,
+        }
         (folder / "stack.lock.yaml").write_text(yaml.safe_dump({**values, **lock}))
 
     def state(self):

@@ -112,7 +112,9 @@ _VERSIONS = st.lists(st.integers(0, 99), min_size=1, max_size=4).map(lambda part
 _TESTS = st.from_regex(r"tests/[a-z_]{1,9}\.py::test_[a-z]{1,9}", fullmatch=True)
 
 
-@given(_WORDS, _WORDS, st.sampled_from(UpstreamState), _WORDS, _VERSIONS, st.lists(_TESTS, min_size=1, max_size=3), _WORDS)
+@given(
+    _WORDS, _WORDS, st.sampled_from(UpstreamState), _WORDS, _VERSIONS, st.lists(_TESTS, min_size=1, max_size=3), _WORDS
+)
 def test_what_is_written_is_read(subject, prose, state, note, base, checks, drop_when):
     text = mail(
         subject,
@@ -123,13 +125,20 @@ def test_what_is_written_is_read(subject, prose, state, note, base, checks, drop
         Drop_When=drop_when,
     )
     found = header.parse(text + DIFF, PATH)
-    assert (found.subject, found.prose, found.upstream_state, found.upstream_note) == (subject, f"Why: {prose}", state, note)
+    assert (found.subject, found.prose, found.upstream_state, found.upstream_note) == (
+        subject,
+        f"Why: {prose}",
+        state,
+        note,
+    )
     assert (found.base, found.checks, found.drop_when) == (base, tuple(checks), drop_when)
 
 
 _LINES = st.one_of(
     st.text(max_size=30).map(lambda text: text.replace("\n", " ")),
-    st.sampled_from([*mail().split("\n"), *DIFF.split("\n"), "", "---", " folded", "Check: x", "Base: y==1", "Date: z"]),
+    st.sampled_from(
+        [*mail().split("\n"), *DIFF.split("\n"), "", "---", " folded", "Check: x", "Base: y==1", "Date: z"]
+    ),
 )
 
 

@@ -43,7 +43,10 @@ def test_a_slug_with_variants_only_names_the_releases_it_is_for(project):
 def test_all_faults_of_pool_and_series_come_at_once(project):
     project.patch("good", FIRST)
     project.patch("0001-numbered", FIRST)
-    project.write_patch("outside", mail() + "diff --git a/vllm/x.py b/vllm/x.py\n--- a/vllm/x.py\n+++ b/vllm/x.py\n@@ -1 +1 @@\n-a\n+b\n")
+    project.write_patch(
+        "outside",
+        mail() + "diff --git a/vllm/x.py b/vllm/x.py\n--- a/vllm/x.py\n+++ b/vllm/x.py\n@@ -1 +1 @@\n-a\n+b\n",
+    )
     project.write_patch("empty", mail())
     project.series("s", "good", "missing", "outside", "good")
     found = "\n".join(problems(lambda: queue.load(project.queue)))
@@ -82,9 +85,16 @@ def test_case_40_a_crlf_copy_reads_as_the_lf_text(project):
 
 
 def test_case_40_mixed_line_ends_are_refused_by_line(project):
-    text = (mail() + diff(RELEASES["1.0"], {**RELEASES["1.0"], GENERATOR: edit(RELEASES["1.0"][GENERATOR], FIRST)})).encode()
-    (project.queue / "fix.patch").write_bytes(text.replace(b"Subject: Pass the value\n", b"Subject: Pass the value\r\n"))
-    assert any("fix.patch:3: carriage return" in what for what in problems(lambda: queue.read_patch(project.queue / "fix.patch")))
+    text = (
+        mail() + diff(RELEASES["1.0"], {**RELEASES["1.0"], GENERATOR: edit(RELEASES["1.0"][GENERATOR], FIRST)})
+    ).encode()
+    (project.queue / "fix.patch").write_bytes(
+        text.replace(b"Subject: Pass the value\n", b"Subject: Pass the value\r\n")
+    )
+    assert any(
+        "fix.patch:3: carriage return" in what
+        for what in problems(lambda: queue.read_patch(project.queue / "fix.patch"))
+    )
 
 
 @pytest.mark.parametrize("cut", [1, 5])
@@ -96,7 +106,9 @@ def test_a_cut_patch_is_refused(project, cut):
 
 
 _SLUGS = st.from_regex(r"[a-z][a-z0-9]{0,6}(-[a-z0-9]{1,4}){0,2}", fullmatch=True)
-_COMMENTS = st.text(st.characters(blacklist_categories=["Cc", "Cs", "Zl", "Zp"]), max_size=20).map(lambda text: f"#{text}")
+_COMMENTS = st.text(st.characters(blacklist_categories=["Cc", "Cs", "Zl", "Zp"]), max_size=20).map(
+    lambda text: f"#{text}"
+)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -108,7 +120,9 @@ def test_any_series_file_gives_its_slugs_in_order(project, slugs, data):
     for slug in slugs:
         project.patch(slug, FIRST)
         lines += data.draw(st.lists(st.one_of(_COMMENTS, st.just(""), st.just("  ")), max_size=2))
-        lines.append(data.draw(st.sampled_from(["", " "])) + slug + data.draw(st.sampled_from(["", "  # why", "\t# why"])))
+        lines.append(
+            data.draw(st.sampled_from(["", " "])) + slug + data.draw(st.sampled_from(["", "  # why", "\t# why"]))
+        )
     project.series("s", *lines)
     assert [entry.slug for entry in queue.load_series(project.queue, "s").entries] == slugs
 
