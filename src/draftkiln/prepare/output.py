@@ -21,14 +21,14 @@ REPORT_VERSION = 1
 
 
 def write_dataset(folder: Path, samples: Sequence[Sample]) -> str:
-    """Write `folder/dataset` (datasets' on-disk format, as speculators >= 0.5 trains from it) and `folder/sources.jsonl`.
+    """Write `folder/dataset` (datasets' on-disk format, as speculators >= 0.5 trains from) and `folder/sources.jsonl`.
 
     Columns: `input_ids` int64 `[T]`, `loss_mask` int64 `[T]`, `seq_len` int64; row i is sample i.
 
     Returns:
         Hex sha256 of ids and masks in order, independent of the file format.
     """
-    import datasets  # noqa: PLC0415 - heavy, and absent on hosts
+    import datasets
 
     integers = datasets.Sequence(datasets.Value("int64"))
     features = datasets.Features({"input_ids": integers, "loss_mask": integers, "seq_len": datasets.Value("int64")})
@@ -50,7 +50,10 @@ def write_dataset(folder: Path, samples: Sequence[Sample]) -> str:
         durable.sync_folder(temporary)
         temporary.rename(final)
         durable.sync_folder(folder)
-    lines = ({"index": index, "source": sample.source, "cut_tokens": sample.cut_tokens} for index, sample in enumerate(samples))
+    lines = (
+        {"index": index, "source": sample.source, "cut_tokens": sample.cut_tokens}
+        for index, sample in enumerate(samples)
+    )
     durable.write_text(folder / "sources.jsonl", _lines(lines))
     return durable.sha256_json([[sample.input_ids, sample.loss_mask] for sample in samples])
 
@@ -77,7 +80,8 @@ def report(outcome: Outcome, held_out: int, facts: dict[str, Any]) -> dict[str, 
         "refused": len(outcome.refusals),
         "refused_by_reason": dict(Counter(refusal.reason for refusal in outcome.refusals).most_common()),
         "refused_rows": [
-            {"source": refusal.source, "reason": refusal.reason, "detail": refusal.detail} for refusal in outcome.refusals
+            {"source": refusal.source, "reason": refusal.reason, "detail": refusal.detail}
+            for refusal in outcome.refusals
         ],
         "counts": {name: count for name, count in sorted(outcome.counts.items()) if count},
         "tokens": sum(lengths),
@@ -87,12 +91,24 @@ def report(outcome: Outcome, held_out: int, facts: dict[str, Any]) -> dict[str, 
     }
 
 
+def table(report: dict[str, Any]) -> list[str]:
+    """Lines for people: what was kept, what was refused and why."""
+    share = report["trained_tokens"] / report["tokens"] if report["tokens"] else 0.0
+    lines = [
+        f"{report['samples']} samples of {report['rows']} rows, {report['held_out']} prompts held out",
+        f"{report['tokens']} tokens, {share:.0%} of them trained; masks proved by {report['mask_proved_by']}",
+    ]
+    lines.extend(f"{count} refused: {reason}" for reason, count in report["refused_by_reason"].items())
+    lines.extend(f"{count} kept: {name}" for name, count in report["counts"].items())
+    return lines
+
+
 def _lines(records: Any) -> str:  # noqa: ANN401 - any iterable of JSON objects
     return "".join(json.dumps(record, ensure_ascii=False, sort_keys=True) + "\n" for record in records)
 
 
 def _sync(file: Path) -> None:
-    import os  # noqa: PLC0415 - for one call
+    import os
 
     handle = os.open(file, os.O_RDONLY)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,14 @@ Message = dict[str, Any]
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 """Names under which data and templates carry the reasoning before an answer."""
-ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant", "tool": "tool"}
+ROLES = {
+    "system": "system",
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "tool": "tool",
+}
 """Role names that are known, and what the template calls them; any other refuses the row by its name."""
 
 
@@ -51,7 +59,7 @@ class Conversation:
     @property
     def answered(self) -> bool:
         """Whether it ends with an answer."""
-        return self.messages[-1]["role"] == "assistant"
+        return bool(self.messages[-1]["role"] == "assistant")
 
     def prompt(self) -> tuple[Message, ...]:
         """The messages before the last answer."""
@@ -106,7 +114,11 @@ def _conversation(source: str, line: bytes, *, prompts_only: bool) -> Conversati
     if not isinstance(turns, list):
         raise RefusedRowError("no messages", f"keys: {', '.join(map(str, row)) or 'none'}")
     messages = [_message(turn, position) for position, turn in enumerate(turns)]
-    if isinstance(row.get("system"), str) and row["system"].strip() and not any(turn["role"] == "system" for turn in messages):
+    if (
+        isinstance(row.get("system"), str)
+        and row["system"].strip()
+        and not any(turn["role"] == "system" for turn in messages)
+    ):
         messages.insert(0, {"role": "system", "content": row["system"]})
     kept = _until_answer(messages) if not prompts_only else _until_prompt(messages)
     _check_order(kept)
@@ -136,7 +148,9 @@ def _content(content: Any, turn: Message, position: int) -> str:  # noqa: ANN401
     if isinstance(content, list):
         kinds = {part.get("type") if isinstance(part, dict) else type(part).__name__ for part in content}
         if kinds != {"text"} or not all(isinstance(part.get("text"), str) for part in content):
-            raise RefusedRowError("content is not text", f"turn {position}: parts of type {', '.join(sorted(map(str, kinds)))}")
+            raise RefusedRowError(
+                "content is not text", f"turn {position}: parts of type {', '.join(sorted(map(str, kinds)))}"
+            )
         content = "".join(part["text"] for part in content)
     if not isinstance(content, str):
         kind = "missing" if "content" not in turn and "value" not in turn else f"a {type(content).__name__}"
@@ -167,6 +181,6 @@ def _check_order(messages: list[Message]) -> None:
     spoken = [role for role in roles if role != "system"]
     if spoken[0] != "user":
         raise RefusedRowError("turns out of order", f"the first turn is the {spoken[0]}'s")
-    for position, (before, after) in enumerate(zip(spoken, spoken[1:], strict=False), 1):
+    for position, (before, after) in enumerate(itertools.pairwise(spoken), 1):
         if before == after and before != "tool":
             raise RefusedRowError("turns out of order", f"two turns of the {before} in a row, at turn {position}")

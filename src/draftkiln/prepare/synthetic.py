@@ -54,7 +54,9 @@ def held_out(template: Template, count: int, seed: int) -> list[Conversation]:
     made = []
     for number in range(count):
         source = random.Random(f"{seed}:held out:{number}")  # noqa: S311 - repeatable, not secret
-        made.append(Conversation(f"synthetic:held-out:{number}", (_turn("user", _text(source, vocabulary, PROMPT_WORDS)),)))
+        made.append(
+            Conversation(f"synthetic:held-out:{number}", (_turn("user", _text(source, vocabulary, PROMPT_WORDS)),))
+        )
     return made
 
 

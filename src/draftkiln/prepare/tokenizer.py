@@ -33,7 +33,7 @@ def close_stdin() -> None:
     handle = os.open(os.devnull, os.O_RDONLY)
     os.dup2(handle, 0)
     os.close(handle)
-    sys.stdin = Path(os.devnull).open(encoding="utf-8")
+    sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115 - open for as long as the process runs
 
 
 def load(folder: Path, *, trust_remote_code: bool) -> Any:  # noqa: ANN401 - transformers has no types here
@@ -44,8 +44,10 @@ def load(folder: Path, *, trust_remote_code: bool) -> Any:  # noqa: ANN401 - tra
             fails while it loads.
     """
     if not folder.is_dir():
-        raise TargetError(f"{folder}: no such target", why="the directory does not exist", fix="make or fetch the target first")
-    import transformers  # noqa: PLC0415 - heavy, and absent on hosts
+        raise TargetError(
+            f"{folder}: no such target", why="the directory does not exist", fix="make or fetch the target first"
+        )
+    import transformers
 
     transformers.logging.set_verbosity_error()
     try:
@@ -86,7 +88,7 @@ def hashes(folder: Path) -> dict[str, str]:
 
 
 def _not_loaded(folder: Path, error: Exception, *, trust_remote_code: bool) -> TargetError:
-    import transformers  # noqa: PLC0415 - heavy, and absent on hosts
+    import transformers
 
     reason = f"{type(error).__name__}: {error}".split("\n", 1)[0]
     if not trust_remote_code and "trust_remote_code" in str(error):
@@ -105,7 +107,7 @@ def _not_loaded(folder: Path, error: Exception, *, trust_remote_code: bool) -> T
 
 
 def _class_named(folder: Path) -> str:
-    import json  # noqa: PLC0415 - only on the way to an error
+    import json
 
     try:
         config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
