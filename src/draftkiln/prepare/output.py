@@ -21,7 +21,7 @@ REPORT_VERSION = 1
 
 
 def write_dataset(folder: Path, samples: Sequence[Sample]) -> str:
-    """Write `folder/dataset` (datasets' on-disk format, as speculators >= 0.5 trains from it) and `folder/sources.jsonl`.
+    """Write `folder/dataset` (datasets' on-disk format, as speculators >= 0.5 trains from) and `folder/sources.jsonl`.
 
     Columns: `input_ids` int64 `[T]`, `loss_mask` int64 `[T]`, `seq_len` int64; row i is sample i.
 
@@ -91,7 +91,19 @@ def report(outcome: Outcome, held_out: int, facts: dict[str, Any]) -> dict[str, 
     }
 
 
-def _lines(records: Any) -> str:
+def table(report: dict[str, Any]) -> list[str]:
+    """Lines for people: what was kept, what was refused and why."""
+    share = report["trained_tokens"] / report["tokens"] if report["tokens"] else 0.0
+    lines = [
+        f"{report['samples']} samples of {report['rows']} rows, {report['held_out']} prompts held out",
+        f"{report['tokens']} tokens, {share:.0%} of them trained; masks proved by {report['mask_proved_by']}",
+    ]
+    lines.extend(f"{count} refused: {reason}" for reason, count in report["refused_by_reason"].items())
+    lines.extend(f"{count} kept: {name}" for name, count in report["counts"].items())
+    return lines
+
+
+def _lines(records: Any) -> str:  # noqa: ANN401 - any iterable of JSON objects
     return "".join(json.dumps(record, ensure_ascii=False, sort_keys=True) + "\n" for record in records)
 
 

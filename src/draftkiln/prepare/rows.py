@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,7 @@ class Conversation:
     @property
     def answered(self) -> bool:
         """Whether it ends with an answer."""
-        return self.messages[-1]["role"] == "assistant"
+        return bool(self.messages[-1]["role"] == "assistant")
 
     def prompt(self) -> tuple[Message, ...]:
         """The messages before the last answer."""
@@ -180,6 +181,6 @@ def _check_order(messages: list[Message]) -> None:
     spoken = [role for role in roles if role != "system"]
     if spoken[0] != "user":
         raise RefusedRowError("turns out of order", f"the first turn is the {spoken[0]}'s")
-    for position, (before, after) in enumerate(zip(spoken, spoken[1:], strict=False), 1):
+    for position, (before, after) in enumerate(itertools.pairwise(spoken), 1):
         if before == after and before != "tool":
             raise RefusedRowError("turns out of order", f"two turns of the {before} in a row, at turn {position}")

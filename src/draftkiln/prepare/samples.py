@@ -56,6 +56,15 @@ class Limits:
     max_tokens: int
     too_long: TooLong = "cut"
 
+    def check_prompt(self, ids: list[int]) -> None:
+        """Hold a prompt to the limit.
+
+        Raises:
+            RefusedRowError: it leaves no room for an answer.
+        """
+        if len(ids) >= self.max_tokens:
+            raise RefusedRowError("no trained token", f"the prompt alone has {len(ids)} tokens")
+
     def apply(self, sample: Sample) -> Sample:
         """The sample within the limit; one of exactly the limit stays whole.
 
@@ -140,10 +149,8 @@ def check_share(outcome: Outcome, max_refused: float) -> None:
         f"{count} x {reason} (first: {first[reason].source}{': ' + first[reason].detail if first[reason].detail else ''})"
         for reason, count in counted.most_common()
     )
-    what = (
-        f"{refused} of {kept + refused} rows are refused"
-        if kept
-        else f"all {refused} rows are refused: nothing is left to train on"
-    )
+    what = f"{refused} of {kept + refused} rows are refused"
+    if not kept:
+        what = f"all {refused} rows are refused: nothing is left to train on"
     fix = "mend the rows, or raise data.max_refused" if kept else "mend the rows"
     raise DataError(what, why=why, fix=fix)

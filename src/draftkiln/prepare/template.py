@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from draftkiln.prepare.rows import Message
 
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
+_UNPROVABLE = "boundary of an answer not provable"
 _PROBES = ("The answer is here.", "Something else entirely, and longer.")
 
 
@@ -45,7 +46,7 @@ class Proof:
 class Template:
     """Renders conversations with a tokenizer's chat template and `arguments` for it."""
 
-    def __init__(self, tokenizer: Any, arguments: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, tokenizer: Any, arguments: Mapping[str, Any] | None = None) -> None:  # noqa: ANN401 - transformers has no types here
         self.tokenizer = tokenizer
         self.arguments = dict(arguments or {})
         added = getattr(tokenizer, "added_tokens_decoder", {})
@@ -140,20 +141,16 @@ class Template:
     def _span(self, ids: list[int], messages: Sequence[Message], position: int) -> tuple[int, int]:
         prompt = self.ids(messages[:position], generation_prompt=True)
         if ids[: len(prompt)] != prompt:
-            raise RefusedRowError("boundary of an answer not provable", self._divergence(prompt, ids))
+            raise RefusedRowError(_UNPROVABLE, self._divergence(prompt, ids))
         upto = ids if position == len(messages) - 1 else self.ids(messages[: position + 1])
         if ids[: len(upto)] != upto:
-            raise RefusedRowError(
-                "boundary of an answer not provable", "the template rewrites the answer once it is history"
-            )
+            raise RefusedRowError(_UNPROVABLE, "the template rewrites the answer once it is history")
         specials = [place for place in range(len(prompt), len(upto)) if ids[place] in self.special_ids]
         if not specials:
-            raise RefusedRowError("boundary of an answer not provable", "no special token ends it")
+            raise RefusedRowError(_UNPROVABLE, "no special token ends it")
         end = specials[-1] + 1
         if rest := self._visible(upto[end:]):
-            raise RefusedRowError(
-                "boundary of an answer not provable", f"text after its end-of-turn token: {rest[:40]!r}"
-            )
+            raise RefusedRowError(_UNPROVABLE, f"text after its end-of-turn token: {rest[:40]!r}")
         return len(prompt), end
 
     def _through_end_of_turn(self, ids: list[int], mask: list[int]) -> list[int]:
@@ -180,7 +177,7 @@ class Template:
         """Text of `ids` beyond white space."""
         return str(self.tokenizer.decode(ids)).strip() if ids else ""
 
-    def _apply(self, messages: Sequence[Message], *, generation_prompt: bool = False, **options: Any) -> Any:
+    def _apply(self, messages: Sequence[Message], *, generation_prompt: bool = False, **options: Any) -> Any:  # noqa: ANN401
         settings = {"tokenize": True, "return_dict": True, "add_generation_prompt": generation_prompt} | options
         try:
             return self.tokenizer.apply_chat_template([dict(turn) for turn in messages], **settings, **self.arguments)
@@ -196,7 +193,7 @@ class Template:
         place = next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(prompt), len(ids)))
         there = self.tokenizer.decode(prompt[place : place + 4])
         here = self.tokenizer.decode(ids[place : place + 4])
-        return f"the generation prompt is no prefix of the answered conversation: at token {place} {there!r} against {here!r}"
+        return f"the generation prompt is no prefix of the answered text: at token {place} {there!r} against {here!r}"
 
     def _unproved(self, reason: str) -> DataError:
         name = type(self.tokenizer).__name__
@@ -215,7 +212,7 @@ class Template:
         ]
 
 
-def _template_text(tokenizer: Any) -> str:
+def _template_text(tokenizer: Any) -> str:  # noqa: ANN401 - transformers has no types here
     template = getattr(tokenizer, "chat_template", None)
     if isinstance(template, dict):
         template = template.get("default", "")

@@ -33,7 +33,7 @@ def close_stdin() -> None:
     handle = os.open(os.devnull, os.O_RDONLY)
     os.dup2(handle, 0)
     os.close(handle)
-    sys.stdin = Path(os.devnull).open(encoding="utf-8")
+    sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115 - open for as long as the process runs
 
 
 def load(folder: Path, *, trust_remote_code: bool) -> Any:
