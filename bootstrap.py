@@ -63,8 +63,8 @@ def find_python():
         if found:
             return found
     return stop(
-        "draftkiln needs Python {}.{} to {}.{}, this is {}\n  do: sudo apt-get install -y python3 (Debian 12, Ubuntu 24.04"
-        " or later), or put another python3.x on PATH".format(*OLDEST, *NEWEST, platform.python_version())
+        "draftkiln needs Python {}.{} to {}.{}, this is {}\n  do: sudo apt-get install -y python3 (Debian 12,"
+        " Ubuntu 24.04 or later), or put another python3.x on PATH".format(*OLDEST, *NEWEST, platform.python_version())
     )
 
 
@@ -86,7 +86,10 @@ def apt(packages):
     """Install Debian packages, with sudo where this user is not root."""
     prefix = [] if os.geteuid() == 0 else ["sudo"]
     environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
-    for command in (["apt-get", "update", "-q"], ["apt-get", "install", "-q", "-y", "--no-install-recommends", *packages]):
+    for command in (
+        ["apt-get", "update", "-q"],
+        ["apt-get", "install", "-q", "-y", "--no-install-recommends", *packages],
+    ):
         if subprocess.call(prefix + command, env=environment, stdin=subprocess.DEVNULL):
             stop("{} failed".format(" ".join(prefix + command)))
 

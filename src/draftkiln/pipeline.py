@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the whole run."""
-    parser.add_argument("--recipe", type=Path, required=True, metavar="FILE", help="what to run: a YAML file of recipes/")
+    parser.add_argument(
+        "--recipe", type=Path, required=True, metavar="FILE", help="what to run: a YAML file of recipes/"
+    )
     parser.add_argument("--run", type=Path, metavar="DIR", help="run directory (default: runs/ and the recipe's name)")
     parser.add_argument("--until", metavar="STAGE", help="stop after this stage")
     parser.add_argument("--dry-run", action="store_true", help="print the stages and their stacks, run nothing")
@@ -46,17 +47,27 @@ def main(arguments: argparse.Namespace) -> int:
     ready = time.monotonic()
     with memory.Peak() as peak:
         for stage in chosen:
-            command = [sys.executable, "-m", "draftkiln", stage, "--recipe", str(arguments.recipe), "--run", str(folder)]
+            command = [
+                sys.executable,
+                "-m",
+                "draftkiln",
+                stage,
+                "--recipe",
+                str(arguments.recipe),
+                "--run",
+                str(folder),
+            ]
             code = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
             if code:
                 print(f"draftkiln run: stopped at stage {stage}; its log is {directory.log(stage)}", file=sys.stderr)
                 return code
-    records = {stage: directory.require(stage)["results"] for stage in chosen}
+    records: dict[str, dict[str, Any]] = {stage: directory.require(stage)["results"] for stage in chosen}
     print(f"\n{recipe.name}: done")
     for line in summary(records, folder):
         print(f"  {line}")
     took = time.monotonic() - ready
-    print(f"  time: {took:.0f} s in stages, {ready - began:.0f} s making environments; peak memory: {peak.gigabytes:.1f} GB")
+    print(f"  time: {took:.0f} s in stages, {ready - began:.0f} s making environments")
+    print(f"  peak memory: {peak.gigabytes:.1f} GB")
     return ExitCode.OK
 
 

@@ -57,7 +57,9 @@ class Context:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add `--recipe` and `--run`."""
-    parser.add_argument("--recipe", type=Path, required=True, metavar="FILE", help="what to run: a YAML file of recipes/")
+    parser.add_argument(
+        "--recipe", type=Path, required=True, metavar="FILE", help="what to run: a YAML file of recipes/"
+    )
     parser.add_argument("--run", type=Path, required=True, metavar="DIR", help="run directory, made when absent")
 
 

@@ -15,7 +15,9 @@ def test_help_names_every_command(capsys):
 
 
 def test_help_imports_nothing_heavy():
-    program = "import sys; from draftkiln import cli\ntry: cli.main(['--help'])\nexcept SystemExit: pass\nprint(*sys.modules)"
+    program = (
+        "import sys; from draftkiln import cli\ntry: cli.main(['--help'])\nexcept SystemExit: pass\nprint(*sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not {"torch", "vllm", "numpy", "pydantic", "rich", "yaml"} & set(done.stdout.split())
 

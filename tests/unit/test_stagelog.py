@@ -23,13 +23,16 @@ def _grow(block_hashes):
 
 
 def test_the_root_of_a_chain_is_the_cause():
+    with pytest.raises(RuntimeError) as caught:
+        _wrapped()
+    assert stagelog.cause_of(caught.value).endswith("'inner'")
+
+
+def _wrapped():
     try:
-        try:
-            raise KeyError("inner")
-        except KeyError as error:
-            raise RuntimeError("outer") from error
-    except RuntimeError as failure:
-        assert stagelog.cause_of(failure).endswith("'inner'")
+        {}["inner"]
+    except KeyError as error:
+        raise RuntimeError("outer") from error
 
 
 def test_an_engine_error_is_one_line_on_the_terminal_and_a_traceback_in_the_log(tmp_path):
@@ -66,7 +69,11 @@ with stagelog.stage_log(pathlib.Path(sys.argv[1])) as terminal:
     terminal.line("for people")
 """
     done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "log")], capture_output=True, text=True, check=True, env=os.environ
+        [sys.executable, "-c", program, str(tmp_path / "log")],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ,
     )
     assert done.stdout == "for people\n"
     log = (tmp_path / "log").read_text()

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from draftkiln import stage
+from draftkiln import durable, stage
 from draftkiln.errors import EngineError, SystemMissingError
 from draftkiln.extract import engine, manifest, plan, samples
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
     from draftkiln.stage import Context
     from draftkiln.stagelog import Terminal
@@ -68,10 +69,10 @@ def _extract(context: Context, terminal: Terminal) -> dict[str, Any]:
         terminal.line(f"extract: {len(todo.remade)} samples are not what their receipts say and are made again")
     needed = sum(plan.sample_bytes(lengths[index], len(ids), facts.hidden_size) for index in todo.remaining)
     plan.refuse_without_room(folder, needed)
-    terminal.line(
-        f"extract: {len(todo.remaining)} of {len(lengths)} samples to do, layers {list(ids)}, {needed / 1e9:.2f} GB of states"
-    )
-    measured = _compute(context, terminal, rows, lengths, todo.remaining, folder, path) if todo.remaining else {}
+    count = f"{len(todo.remaining)} of {len(lengths)} samples"
+    terminal.line(f"extract: {count} to do, layers {list(ids)}, {needed / 1e9:.2f} GB of states")
+    work = _Work(rows, lengths, todo.remaining, folder, path)
+    measured = _compute(context, terminal, work) if todo.remaining else {}
     return {
         "samples": len(lengths),
         "tokens": sum(lengths),
@@ -82,11 +83,25 @@ def _extract(context: Context, terminal: Terminal) -> dict[str, Any]:
     }
 
 
-def _compute(
-    context: Context, terminal: Terminal, rows: Any, lengths: list[int], remaining: list[int], folder: Path, path: Path
-) -> dict[str, Any]:  # fmt: skip
+@dataclass(frozen=True)
+class _Work:
+    """Samples to compute and where they go."""
+
+    rows: Any
+    """The dataset."""
+    lengths: list[int]
+    """Tokens of each of its rows."""
+    remaining: list[int]
+    """Rows to compute."""
+    folder: Path
+    path: Path
+    """The manifest."""
+
+
+def _compute(context: Context, terminal: Terminal, work: _Work) -> dict[str, Any]:
     import safetensors.torch
 
+    rows, lengths, remaining, folder, path = work.rows, work.lengths, work.remaining, work.folder, work.path
     recipe = context.recipe
     began = time.monotonic()
     generator = engine.start(recipe, context.target, context.facts.num_layers, max(lengths))
@@ -117,13 +132,15 @@ def _compute(
         )
     _commit(folder, path, pending)
     seconds = time.monotonic() - ready
-    return {"tokens_per_second": round(total / seconds, 1), "seconds": round(seconds, 1), "engine_start_seconds": round(ready - began, 1)}
+    return {
+        "tokens_per_second": round(total / seconds, 1),
+        "seconds": round(seconds, 1),
+        "engine_start_seconds": round(ready - began, 1),
+    }
 
 
 def _commit(folder: Path, path: Path, pending: list[manifest.Receipt]) -> None:
     """Make the files of `pending` durable, then their receipts."""
-    from draftkiln import durable
-
     for receipt in pending:
         with durable.storage_errors(folder):
             handle = os.open(folder / samples.name(receipt.index), os.O_RDONLY)

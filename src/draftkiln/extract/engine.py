@@ -31,7 +31,7 @@ class Sample:
     hidden_states: torch.Tensor
 
 
-def start(recipe: Recipe, target: Path, num_layers: int, longest: int) -> Any:  # noqa: ANN401 - untyped upstream class
+def start(recipe: Recipe, target: Path, num_layers: int, longest: int) -> Any:
     """Load the target into the engine with capture set up; returns speculators' generator.
 
     Args:
@@ -45,8 +45,7 @@ def start(recipe: Recipe, target: Path, num_layers: int, longest: int) -> Any:  
     return VllmHiddenStatesGenerator(
         model_path=str(target),
         layer_ids=layers.to_generator_ids(recipe.layers.captured(num_layers)),
-        # The engine wants room for the one token that a request must be allowed to generate.
-        max_model_len=longest + 1,
+        max_model_len=longest,
         gpu_memory_utilization=recipe.extract.gpu_memory_utilization,
         tensor_parallel_size=recipe.target.tensor_parallel_size,
         max_num_batched_tokens=recipe.extract.token_budget,
@@ -75,7 +74,7 @@ def batches(lengths: Sequence[tuple[int, int]], budget: int, most: int) -> Itera
         yield batch
 
 
-def states(generator: Any, indices: Sequence[int], prompts: Sequence[list[int]]) -> Iterator[Sample]:  # noqa: ANN401 - untyped upstream class
+def states(generator: Any, indices: Sequence[int], prompts: Sequence[list[int]]) -> Iterator[Sample]:
     """Compute the states of one batch of prompts."""
     import torch
 

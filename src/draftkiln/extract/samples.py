@@ -6,12 +6,14 @@ The format is the one that speculators 0.5 and later train from.
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import xxhash
 
 from draftkiln import durable
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FOLDER = "hidden_states"
 _LENGTH_BYTES = 8

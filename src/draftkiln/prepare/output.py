@@ -103,7 +103,7 @@ def table(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _lines(records: Any) -> str:  # noqa: ANN401 - any iterable of JSON objects
+def _lines(records: Any) -> str:
     return "".join(json.dumps(record, ensure_ascii=False, sort_keys=True) + "\n" for record in records)
 
 

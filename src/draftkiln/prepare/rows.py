@@ -126,7 +126,7 @@ def _conversation(source: str, line: bytes, *, prompts_only: bool) -> Conversati
     return Conversation(source, tuple(kept), len(messages) - len(kept), None if row_id is None else str(row_id))
 
 
-def _message(turn: Any, position: int) -> Message:  # noqa: ANN401 - any JSON value
+def _message(turn: Any, position: int) -> Message:
     if not isinstance(turn, dict):
         raise RefusedRowError("a turn is not an object", f"turn {position}")
     name = turn.get("role", turn.get("from"))
@@ -144,7 +144,7 @@ def _message(turn: Any, position: int) -> Message:  # noqa: ANN401 - any JSON va
     return message
 
 
-def _content(content: Any, turn: Message, position: int) -> str:  # noqa: ANN401 - any JSON value
+def _content(content: Any, turn: Message, position: int) -> str:
     if isinstance(content, list):
         kinds = {part.get("type") if isinstance(part, dict) else type(part).__name__ for part in content}
         if kinds != {"text"} or not all(isinstance(part.get("text"), str) for part in content):

@@ -16,7 +16,7 @@ _LEAST_WORDS = 32
 _TRIES = 8
 
 
-def words(tokenizer: Any, special_ids: set[int]) -> list[str]:  # noqa: ANN401 - transformers has no types here
+def words(tokenizer: Any, special_ids: set[int]) -> list[str]:
     """Words that are one token each, in the order of their ids.
 
     Raises:

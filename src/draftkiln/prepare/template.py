@@ -46,7 +46,7 @@ class Proof:
 class Template:
     """Renders conversations with a tokenizer's chat template and `arguments` for it."""
 
-    def __init__(self, tokenizer: Any, arguments: Mapping[str, Any] | None = None) -> None:  # noqa: ANN401 - transformers has no types here
+    def __init__(self, tokenizer: Any, arguments: Mapping[str, Any] | None = None) -> None:
         self.tokenizer = tokenizer
         self.arguments = dict(arguments or {})
         added = getattr(tokenizer, "added_tokens_decoder", {})
@@ -177,7 +177,7 @@ class Template:
         """Text of `ids` beyond white space."""
         return str(self.tokenizer.decode(ids)).strip() if ids else ""
 
-    def _apply(self, messages: Sequence[Message], *, generation_prompt: bool = False, **options: Any) -> Any:  # noqa: ANN401
+    def _apply(self, messages: Sequence[Message], *, generation_prompt: bool = False, **options: Any) -> Any:
         settings = {"tokenize": True, "return_dict": True, "add_generation_prompt": generation_prompt} | options
         try:
             return self.tokenizer.apply_chat_template([dict(turn) for turn in messages], **settings, **self.arguments)
@@ -212,7 +212,7 @@ class Template:
         ]
 
 
-def _template_text(tokenizer: Any) -> str:  # noqa: ANN401 - transformers has no types here
+def _template_text(tokenizer: Any) -> str:
     template = getattr(tokenizer, "chat_template", None)
     if isinstance(template, dict):
         template = template.get("default", "")

@@ -36,7 +36,7 @@ def close_stdin() -> None:
     sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115 - open for as long as the process runs
 
 
-def load(folder: Path, *, trust_remote_code: bool) -> Any:  # noqa: ANN401 - transformers has no types here
+def load(folder: Path, *, trust_remote_code: bool) -> Any:
     """Load the tokenizer of a model directory, never asking and never downloading.
 
     Raises:
@@ -60,7 +60,7 @@ def load(folder: Path, *, trust_remote_code: bool) -> Any:  # noqa: ANN401 - tra
     return tokenizer
 
 
-def check_single_tokens(tokenizer: Any, wanted: Mapping[str, int | None]) -> None:  # noqa: ANN401
+def check_single_tokens(tokenizer: Any, wanted: Mapping[str, int | None]) -> None:
     """Hold the tokenizer to the special tokens that the recipe names.
 
     Raises:

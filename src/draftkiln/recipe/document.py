@@ -78,7 +78,7 @@ def parse(text: str) -> Document:
         loader.dispose()
 
 
-def _plain(loader: _PlainLoader, node: yaml.Node, where: Location, document: Document) -> Any:  # noqa: ANN401 - any YAML value
+def _plain(loader: _PlainLoader, node: yaml.Node, where: Location, document: Document) -> Any:
     line = node.start_mark.line + 1
     if isinstance(node, yaml.MappingNode):
         return _mapping(loader, node, where, document)

@@ -100,7 +100,7 @@ def _problem(document: Document, details: ErrorDetails) -> Problem:
     )
 
 
-def _unknown(where: Location, plain: Any) -> tuple[str, str]:  # noqa: ANN401 - the recipe as plain values
+def _unknown(where: Location, plain: Any) -> tuple[str, str]:
     section = section_at(where[:-1], plain)
     known = sorted(fields(section)) if section else []
     close = difflib.get_close_matches(str(where[-1]), known, n=1, cutoff=0.6)
@@ -109,7 +109,7 @@ def _unknown(where: Location, plain: Any) -> tuple[str, str]:  # noqa: ANN401 - 
     return why, f"did you mean `{close[0]}`?" if close else "remove it"
 
 
-def _form_problem(where: Location, given: Any) -> tuple[str, str, str]:  # noqa: ANN401 - what stands there
+def _form_problem(where: Location, given: Any) -> tuple[str, str, str]:
     forms = FORMS[where]
     described = "; ".join(f"`{key}: …` ({_first_line(form.__doc__)})" for key, form in forms.items())
     if not isinstance(given, dict):
@@ -126,7 +126,7 @@ def _form_problem(where: Location, given: Any) -> tuple[str, str, str]:  # noqa:
     )
 
 
-def _meaning(where: Location, plain: Any) -> str:  # noqa: ANN401 - the recipe as plain values
+def _meaning(where: Location, plain: Any) -> str:
     """What the field at `where`, or the nearest one around it, is for."""
     for depth in range(len(where), 0, -1):
         section = section_at(where[: depth - 1], plain)
@@ -151,13 +151,13 @@ def _error(name: str, problem: Problem) -> RecipeError:
     )
 
 
-def _shown(value: Any) -> str:  # noqa: ANN401 - any YAML value
+def _shown(value: Any) -> str:
     if isinstance(value, (dict, list)):
         return f"a {_yaml_type(value)}"
     return json.dumps(value, ensure_ascii=False)
 
 
-def _yaml_type(value: Any) -> str:  # noqa: ANN401 - any YAML value
+def _yaml_type(value: Any) -> str:
     return {dict: "mapping", list: "list", str: "text", bool: "true/false value"}.get(type(value), "number")
 
 

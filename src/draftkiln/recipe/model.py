@@ -22,7 +22,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
-def form_of(value: Any, keys: tuple[str, ...]) -> str | None:  # noqa: ANN401 - what stands in the recipe, of any type
+def form_of(value: Any, keys: tuple[str, ...]) -> str | None:
     """Which form of a source `value` is, told by the one key that only this form has; None when that is not clear."""
     if isinstance(value, Section):
         value = value.model_fields_set

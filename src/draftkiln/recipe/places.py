@@ -26,7 +26,7 @@ def fields(section: type[Section]) -> dict[str, FieldInfo]:
     return {info.alias or name: info for name, info in section.model_fields.items()}
 
 
-def section_at(where: Location, plain: Any) -> type[Section] | None:  # noqa: ANN401 - what the recipe holds, of any type
+def section_at(where: Location, plain: Any) -> type[Section] | None:
     """Section that stands at `where` in the recipe `plain`; None where none does or its form is not clear."""
     section: type[Section] | None = Recipe
     for depth, key in enumerate(where, 1):
@@ -41,7 +41,7 @@ def section_at(where: Location, plain: Any) -> type[Section] | None:  # noqa: AN
     return section
 
 
-def _section_in(annotation: Any) -> type[Section] | None:  # noqa: ANN401 - any annotation
+def _section_in(annotation: Any) -> type[Section] | None:
     choices = [annotation, *(get_args(annotation) if get_origin(annotation) else ())]
     return next((choice for choice in choices if isinstance(choice, type) and issubclass(choice, Section)), None)
 
@@ -55,7 +55,7 @@ class Values:
     invalid: frozenset[Location]
     """Places that hold something wrong."""
 
-    def __call__(self, path: str) -> Any:  # noqa: ANN401 - any value of a recipe
+    def __call__(self, path: str) -> Any:
         """Value at a dotted key path, or its default where the recipe names none.
 
         Raises:
@@ -87,7 +87,7 @@ class Values:
         chosen = next((path for path in paths if self.named(path)), paths[0])
         return tuple(chosen.split("."))
 
-    def _default(self, where: Location) -> Any:  # noqa: ANN401 - any value of a recipe
+    def _default(self, where: Location) -> Any:
         *parent, key = where
         section = section_at(tuple(parent), self.plain)
         info = fields(section).get(str(key)) if section else None

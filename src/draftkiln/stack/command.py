@@ -74,4 +74,4 @@ def _exec(arguments: argparse.Namespace) -> int:
     variables = environment.variables()
     paths = [variables["PYTHONPATH"], *(str(path.resolve()) for path in arguments.path)]
     variables["PYTHONPATH"] = os.pathsep.join(paths)
-    os.execve(environment.python, [str(environment.python), *arguments.arguments], variables)  # noqa: S606 - an argument list, no shell
+    os.execve(environment.python, [str(environment.python), *arguments.arguments], variables)

@@ -85,7 +85,7 @@ def enter(name: str, arguments: Sequence[str]) -> None:
     if os.environ.get(ACTIVE) == name:
         return
     environment = ensure(name)
-    os.execve(environment.python, [str(environment.python), "-m", "draftkiln", *arguments], environment.variables())  # noqa: S606 - an argument list, no shell
+    os.execve(environment.python, [str(environment.python), "-m", "draftkiln", *arguments], environment.variables())
 
 
 def _check(stack: Stack) -> None:
@@ -117,25 +117,26 @@ def _loads(library: str) -> bool:
 
 def _make(stack: Stack, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    print(f"environment of {stack.name}: installing {stack.locked().packages} locked packages", file=sys.stderr, flush=True)
+    _tell(f"environment of {stack.name}: installing {stack.locked().packages} locked packages")
     began = time.monotonic()
     uv.run(
         ["venv", "--quiet", "--python", sys.executable, str(folder)],
         what=f"cannot make a virtual environment in {folder}",
         fix="check the folder and the disk",
     )
-    report = uv.run(
-        ["pip", "sync", "--python", str(folder / "bin" / "python"), "--require-hashes", "--no-build", str(stack.requirements)],
+    python = folder / "bin" / "python"
+    uv.run(
+        ["pip", "sync", "--python", str(python), "--require-hashes", "--no-build", str(stack.requirements)],
         what=f"stack {stack.name}: its locked packages cannot be installed",
-        fix="where a hash differs the download may be cut or the index serves other bytes: run it again; never drop the hashes",
-    )  # fmt: skip
+        fix="where a hash differs, the download was cut or the index serves other bytes: run it again",
+    )
     (folder / "complete").write_text(stack.locked().requirements_sha256 + "\n", encoding="ascii")
     size = sum(file.lstat().st_size for file in folder.rglob("*") if not file.is_dir()) / 1e9
-    print(
-        f"environment of {stack.name}: {size:.1f} GB in {time.monotonic() - began:.0f} s, downloads included{report.strip()}",
-        file=sys.stderr,
-        flush=True,
-    )
+    _tell(f"environment of {stack.name}: {size:.1f} GB in {time.monotonic() - began:.0f} s, downloads included")
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _overlay(stack: Stack) -> Path:
@@ -146,10 +147,9 @@ def _overlay(stack: Stack) -> Path:
     if stack.file.speculators.series:
         built = patched.build(base, stack.file.speculators.series)
         if built.sha256 != lock.patched_wheel_sha256:
-            print(
+            _tell(
                 f"stack {stack.name}: the patched wheel is not the locked one (a patch was changed); "
-                f"`nox -s lock -- {stack.name}` records it",
-                file=sys.stderr,
+                f"`nox -s lock -- {stack.name}` records it"
             )
         wheel, sha256 = built.path, built.sha256
     folder = cache.root() / "overlays" / sha256[:16]
@@ -157,11 +157,12 @@ def _overlay(stack: Stack) -> Path:
         if not folder.exists():
             temporary = folder.with_name(f".{folder.name}.tmp")
             shutil.rmtree(temporary, ignore_errors=True)
+            install = ["pip", "install", "--quiet", "--no-deps", "--no-index", "--python", sys.executable]
             uv.run(
-                ["pip", "install", "--quiet", "--no-deps", "--no-index", "--python", sys.executable, "--target", str(temporary), str(wheel)],
+                [*install, "--target", str(temporary), str(wheel)],
                 what=f"cannot unpack {wheel.name}",
                 fix="check the folder and the disk",
-            )  # fmt: skip
+            )
             temporary.rename(folder)
     return folder
 
@@ -171,5 +172,3 @@ def _locked(folder: Path) -> Iterator[None]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_name(f"{folder.name}.lock")):
         yield
-
-

@@ -1,4 +1,4 @@
-"""Lock a stack: resolve its requirements as of one moment, with a sha256 for every file, and build its patched wheel."""
+"""Lock a stack: resolve it as of one moment, with a sha256 for every file, and build its patched wheel."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import yaml
 
 from draftkiln import cache, durable
 from draftkiln.patches import base as base_wheels
-from draftkiln.stack import patched
-from draftkiln.stack import uv
+from draftkiln.stack import patched, uv
 from draftkiln.stack.model import SCHEMA_VERSION, Stack, StackFile, StackLock, read
 
 _HEADER = """\

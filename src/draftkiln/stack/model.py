@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pydantic
 import yaml
@@ -13,6 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from draftkiln import checkout
 from draftkiln.errors import StackError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SCHEMA_VERSION = 1
 _Model = TypeVar("_Model", bound=BaseModel)

@@ -44,5 +44,7 @@ def program() -> Path:
     beside = Path(sys.executable).parent / "uv"
     found = beside if beside.exists() else shutil.which("uv")
     if found is None:
-        raise SystemMissingError("uv is not installed", fix="install draftkiln with its dependencies, or `pip install uv`")
+        raise SystemMissingError(
+            "uv is not installed", fix="install draftkiln with its dependencies, or `pip install uv`"
+        )
     return Path(found)

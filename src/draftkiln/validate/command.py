@@ -45,7 +45,9 @@ def _validate(context: Context, terminal: Terminal) -> dict[str, Any]:
     for index in range(found.head.samples):
         texts = values.problems(folder / samples.name(index), rows[index]["input_ids"], found.head.layer_ids)
         problems.extend(ValidationError(f"{samples.name(index)}: {text}") for text in texts)
-        terminal.progress(f"validate: values of {index + 1}/{found.head.samples} samples", last=index + 1 == found.head.samples)
+        terminal.progress(
+            f"validate: values of {index + 1}/{found.head.samples} samples", last=index + 1 == found.head.samples
+        )
     _stop(problems)
     checks = ["count", "order", "token echo", "shape", "type", "checksum", "finite", "not constant", "slots differ"]
     agreements: list[Agreement] = []
@@ -55,10 +57,17 @@ def _validate(context: Context, terminal: Terminal) -> dict[str, Any]:
     report = {"checks": checks, "agreements": [asdict(agreement) for agreement in agreements]}
     durable.write_json(context.run.folder("validate") / "report.json", report)
     lowest = min((agreement.min_cosine for agreement in agreements), default=None)
-    return {"samples": found.head.samples, "checks": checks, "compared": len({a.index for a in agreements}), "min_cosine": lowest}
+    return {
+        "samples": found.head.samples,
+        "checks": checks,
+        "compared": len({a.index for a in agreements}),
+        "min_cosine": lowest,
+    }
 
 
-def _against_transformers(context: Context, terminal: Terminal, found: Manifest, folder: Path, rows: Any) -> list[Agreement]:
+def _against_transformers(
+    context: Context, terminal: Terminal, found: Manifest, folder: Path, rows: Any
+) -> list[Agreement]:
     import safetensors.torch
     import torch
 
@@ -75,16 +84,20 @@ def _against_transformers(context: Context, terminal: Terminal, found: Manifest,
         states = safetensors.torch.load_file(folder / samples.name(index))["hidden_states"]
         agreements += reference.compare(model, index, rows[index]["input_ids"], states, found.head.layer_ids)
         lowest = min(agreement.min_cosine for agreement in agreements)
-        terminal.progress(f"validate: {number}/{count} samples against transformers, least cosine {lowest:.5f}", last=number == count)
-    _stop([problem for agreement in agreements if (problem := _disagreement(agreement, settings.min_cosine)) is not None])
+        terminal.progress(
+            f"validate: {number}/{count} samples against transformers, least cosine {lowest:.5f}", last=number == count
+        )
+    _stop(
+        [problem for agreement in agreements if (problem := _disagreement(agreement, settings.min_cosine)) is not None]
+    )
     return agreements
 
 
 def _disagreement(agreement: Agreement, least: float) -> ValidationError | None:
     if agreement.min_cosine < least:
         return ValidationError(
-            f"{samples.name(agreement.index)}: layer {agreement.layer}, row {agreement.row}: cosine {agreement.min_cosine:.5f} "
-            f"to transformers, at least {least} wanted",
+            f"{samples.name(agreement.index)}: layer {agreement.layer}, row {agreement.row}: "
+            f"cosine {agreement.min_cosine:.5f} to transformers, at least {least} wanted",
             why="rows of another sample, another layer, or an engine that computes something else",
             fix="run `draftkiln preflight` on the extraction stack; do not train on these states",
         )

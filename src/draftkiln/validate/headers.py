@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from draftkiln.errors import ValidationError
 from draftkiln.extract import samples
@@ -44,9 +44,15 @@ def _file_problem(path: Path, receipt: Receipt, tokens: int, head: Head, *, chec
         entries = samples.header(path)
     except (OSError, ValueError) as error:
         return f"cannot be read: {error}"
-    size = path.stat().st_size
-    if size != receipt.bytes:
-        return f"{size} bytes, its receipt says {receipt.bytes}"
+    if path.stat().st_size != receipt.bytes:
+        return f"{path.stat().st_size} bytes, its receipt says {receipt.bytes}"
+    wrong = _layout_problem(entries, tokens, head)
+    if wrong is None and checksums and samples.checksum(path) != receipt.checksum:
+        return f"its {head.checksum} is not the one of its receipt: the file was altered after it was written"
+    return wrong
+
+
+def _layout_problem(entries: dict[str, Any], tokens: int, head: Head) -> str | None:
     if set(entries) != {"hidden_states", "token_ids"}:
         return f"holds {sorted(entries)}, not hidden_states and token_ids"
     states, ids = entries["hidden_states"], entries["token_ids"]
@@ -58,10 +64,10 @@ def _file_problem(path: Path, receipt: Receipt, tokens: int, head: Head, *, chec
     if states["shape"] != wanted:
         cause = " (fewer rows than tokens: a prefix cache or a lost chunk)" if states["shape"][:1] < wanted[:1] else ""
         return f"hidden_states has shape {states['shape']}, not {wanted}{cause}"
-    if checksums and samples.checksum(path) != receipt.checksum:
-        return f"its {head.checksum} is not the one of its receipt: the file was altered after it was written"
     return None
 
 
 def _problem(where: str, text: str) -> ValidationError:
-    return ValidationError(f"{where}: {text}", fix="run `draftkiln extract` again: it remakes what is not as its receipt says")
+    return ValidationError(
+        f"{where}: {text}", fix="run `draftkiln extract` again: it remakes what is not as its receipt says"
+    )

@@ -32,8 +32,8 @@ class Agreement:
     argmax: float | None = None
 
 
-@torch.inference_mode()
-def states(model: Any, token_ids: Sequence[int], layer_ids: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401 - any causal LM of transformers
+@torch.inference_mode()  # type: ignore[untyped-decorator]  # torch is not there where types are checked
+def states(model: Any, token_ids: Sequence[int], layer_ids: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """States `[tokens, len(layer_ids), hidden]` in float32 and next-token argmax `[tokens]` by the reference.
 
     Id k < n is the input of decoder layer k, which transformers gives as `hidden_states[k]`. Its last entry has the
@@ -50,8 +50,10 @@ def states(model: Any, token_ids: Sequence[int], layer_ids: Sequence[int]) -> tu
     return picked.float(), output.logits[0].argmax(dim=-1)
 
 
-@torch.inference_mode()
-def compare(model: Any, index: int, token_ids: Sequence[int], captured: torch.Tensor, layer_ids: Sequence[int]) -> list[Agreement]:  # noqa: ANN401 - any causal LM of transformers
+@torch.inference_mode()  # type: ignore[untyped-decorator]  # the same
+def compare(
+    model: Any, index: int, token_ids: Sequence[int], captured: torch.Tensor, layer_ids: Sequence[int]
+) -> list[Agreement]:
     """Compare captured states `[tokens, slots, hidden]` of one sample with the reference, slot by slot."""
     wanted, next_tokens = states(model, token_ids, layer_ids)
     found = []

@@ -46,7 +46,11 @@ def problems(path: Path, token_ids: Sequence[int], layer_ids: Sequence[int]) -> 
     found = []
     echoed = np.concatenate(list(_blocks(path, entries, "token_ids", np.dtype("<i8"))))
     if echoed.tolist() != list(token_ids):
-        first = int(np.argmax(echoed != np.asarray(token_ids))) if len(echoed) == len(token_ids) else min(len(echoed), len(token_ids))
+        first = (
+            int(np.argmax(echoed != np.asarray(token_ids)))
+            if len(echoed) == len(token_ids)
+            else min(len(echoed), len(token_ids))
+        )
         found.append(f"token_ids differ from the dataset's row from position {first} on: states of another sample")
     counts = [_Slot() for _ in layer_ids]
     cosines = np.zeros(max(len(layer_ids) - 1, 0))
@@ -64,7 +68,9 @@ def problems(path: Path, token_ids: Sequence[int], layer_ids: Sequence[int]) -> 
     if not found:
         for left, right, cosine in zip(layer_ids[:-1], layer_ids[1:], cosines / max(rows, 1), strict=True):
             if cosine > _SAME_SLOTS:
-                found.append(f"layers {left} and {right} are the same (mean cosine {cosine:.5f}): one was captured twice")
+                found.append(
+                    f"layers {left} and {right} are the same (mean cosine {cosine:.5f}): one was captured twice"
+                )
     return found
 
 
@@ -90,9 +96,9 @@ def _count(values: np.ndarray, offset: int, counts: list[_Slot], first_rows: np.
         if bad and not slot.bad:
             slot.first_bad = offset + int(np.argmax((~good).any(axis=1)))
         slot.bad += bad
-        zero = ~rows.any(axis=1)
+        zero = np.logical_not(rows.any(axis=1))
         slot.zero_rows += int(zero.sum())
-        for row in zero:
+        for row in zero.tolist():
             slot.zero_run = slot.zero_run + 1 if row else 0
             slot.longest_zero_run = max(slot.longest_zero_run, slot.zero_run)
         slot.same_as_first += int((rows == first_rows[number]).all(axis=1).sum())
@@ -108,7 +114,8 @@ def _neighbour_cosines(values: np.ndarray) -> np.ndarray:
     values = values / np.maximum(np.abs(values).max(axis=2, keepdims=True), np.finfo(np.float32).tiny)
     norms = np.linalg.norm(values, axis=2)
     dots = np.einsum("tkh,tkh->tk", values[:, :-1], values[:, 1:])
-    return (dots / np.maximum(norms[:, :-1] * norms[:, 1:], 1e-30)).sum(axis=0)
+    total: np.ndarray = (dots / np.maximum(norms[:, :-1] * norms[:, 1:], 1e-30)).sum(axis=0)
+    return total
 
 
 def _slot_problems(layer: int, slot: _Slot, rows: int, *, varied: bool) -> Iterator[str]:

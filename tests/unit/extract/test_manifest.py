@@ -8,7 +8,13 @@ from draftkiln.errors import RunDirectoryError
 from draftkiln.extract import manifest
 
 HEAD = manifest.Head(
-    layer_ids=(2, 4, 5, 8), hidden_size=64, dtype="bfloat16", samples=1000, dataset_sha256="d", stack="s", patched_wheel_sha256="p"
+    layer_ids=(2, 4, 5, 8),
+    hidden_size=64,
+    dtype="bfloat16",
+    samples=1000,
+    dataset_sha256="d",
+    stack="s",
+    patched_wheel_sha256="p",
 )
 receipts = st.builds(
     manifest.Receipt,
@@ -40,7 +46,9 @@ def test_a_line_cut_by_a_crash_is_dropped_and_the_rest_kept(tmp_path_factory, wr
     assert len(manifest.read(path).receipts) == len(written)
 
 
-@pytest.mark.parametrize("line", ['{"index": 1}', "not json", '{"index": 1000, "rows": 1, "bytes": 1, "checksum": ""}', "[]"])
+@pytest.mark.parametrize(
+    "line", ['{"index": 1}', "not json", '{"index": 1000, "rows": 1, "bytes": 1, "checksum": ""}', "[]"]
+)
 def test_a_wrong_line_in_the_middle_is_refused(tmp_path, line):
     path = tmp_path / manifest.FILE
     manifest.create(path, HEAD)

@@ -6,7 +6,13 @@ from draftkiln.errors import RunDirectoryError, StorageError
 from draftkiln.extract import engine, manifest, plan, samples
 
 HEAD = manifest.Head(
-    layer_ids=(2, 4, 5, 8), hidden_size=64, dtype="bfloat16", samples=4, dataset_sha256="d", stack="s", patched_wheel_sha256="p"
+    layer_ids=(2, 4, 5, 8),
+    hidden_size=64,
+    dtype="bfloat16",
+    samples=4,
+    dataset_sha256="d",
+    stack="s",
+    patched_wheel_sha256="p",
 )
 
 
