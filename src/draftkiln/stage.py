@@ -114,7 +114,11 @@ def _context(name: Stage, recipe: Recipe, directory: RunDirectory, stack: str, e
     from draftkiln.target.resolve import ensure
 
     target = ensure(recipe.target.source, cache.root() / "targets")
-    facts = target_facts.read(target)
+    facts = target_facts.check(
+        target,
+        trust_remote_code=recipe.target.trust_remote_code,
+        weights=recipe.target.load_format != "dummy",
+    )
     found = problems_on_target(recipe, facts)
     if found:
         raise ProblemsError([RecipeError(text) for text in found])
