@@ -71,6 +71,24 @@ def run(
     error: type[DraftkilnError] = EngineError,
 ) -> int:
     """Run a stage in its stack's environment, unless it is done already with the same inputs."""
+    found = context(name, arguments)
+    directory = found.run
+    done = directory.finished(name, found.inputs)
+    if done is not None:
+        print(f"{name}: done already in {directory.path / name}")
+        return ExitCode.OK
+    directory.begin(name, found.inputs)
+    began = time.monotonic()
+    with stagelog.stage_log(directory.log(name), error) as terminal:
+        results = body(found, terminal)
+        results["stage_seconds"] = round(time.monotonic() - began, 1)
+        directory.finish(name, found.inputs, results)
+        terminal.line(f"{name}: done in {results['stage_seconds']:.0f} s")
+    return ExitCode.OK
+
+
+def context(name: Stage, arguments: argparse.Namespace) -> Context:
+    """What a stage works with, in its stack's environment: replaces this process unless it already runs there."""
     from draftkiln.recipe.load import load
     from draftkiln.stack import environment
 
@@ -79,20 +97,7 @@ def run(
     earlier = {stage: directory.require(stage) for stage in _READS[name]}
     stack = recipe.stacks.of(name)
     environment.enter(stack, sys.argv[1:])
-
-    context = _context(name, recipe, directory, stack, earlier)
-    done = directory.finished(name, context.inputs)
-    if done is not None:
-        print(f"{name}: done already in {directory.path / name}")
-        return ExitCode.OK
-    directory.begin(name, context.inputs)
-    began = time.monotonic()
-    with stagelog.stage_log(directory.log(name), error) as terminal:
-        results = body(context, terminal)
-        results["stage_seconds"] = round(time.monotonic() - began, 1)
-        directory.finish(name, context.inputs, results)
-        terminal.line(f"{name}: done in {results['stage_seconds']:.0f} s")
-    return ExitCode.OK
+    return _context(name, recipe, directory, stack, earlier)
 
 
 def _context(name: Stage, recipe: Recipe, directory: RunDirectory, stack: str, earlier: dict[str, Any]) -> Context:
