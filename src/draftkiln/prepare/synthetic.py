@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 PROMPT_WORDS = 12
 _LEAST_WORDS = 32
-_TRIES = 8
 
 
 def words(tokenizer: Any, special_ids: set[int]) -> list[str]:
@@ -64,14 +63,18 @@ def _filled(
     template: Template, source: random.Random, vocabulary: list[str], question: str, max_tokens: int
 ) -> tuple[Message, ...]:
     pool = [source.choice(vocabulary) for _ in range(max_tokens)]
-    length = max(1, max_tokens - PROMPT_WORDS)
-    for _ in range(_TRIES):
-        messages = (_turn("user", question), _turn("assistant", " ".join(pool[:length])))
-        missing = max_tokens - len(template.ids(messages))
-        if missing == 0 or not 0 < length + missing <= len(pool):
-            break
-        length += missing
-    return messages
+
+    def answered(count: int) -> tuple[Message, ...]:
+        return _turn("user", question), _turn("assistant", " ".join(pool[:count]))
+
+    one, two = len(template.ids(answered(1))), len(template.ids(answered(2)))
+    if one > max_tokens:
+        raise DataError(
+            f"a synthetic conversation of one word has {one} tokens already",
+            why=f"data.max_tokens is {max_tokens}",
+            fix="raise data.max_tokens",
+        )
+    return answered(1 + (max_tokens - one) // max(1, two - one))
 
 
 def _text(source: random.Random, vocabulary: list[str], count: int) -> str:
