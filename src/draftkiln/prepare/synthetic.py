@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 PROMPT_WORDS = 12
 _LEAST_WORDS = 32
+_TRIES = 6
 
 
 def words(tokenizer: Any, special_ids: set[int]) -> list[str]:
@@ -67,14 +68,25 @@ def _filled(
     def answered(count: int) -> tuple[Message, ...]:
         return _turn("user", question), _turn("assistant", " ".join(pool[:count]))
 
-    one, two = len(template.ids(answered(1))), len(template.ids(answered(2)))
+    def length(count: int) -> int:
+        return len(template.ids(answered(count)))
+
+    one, two = length(1), length(2)
     if one > max_tokens:
         raise DataError(
             f"a synthetic conversation of one word has {one} tokens already",
             why=f"data.max_tokens is {max_tokens}",
             fix="raise data.max_tokens",
         )
-    return answered(1 + (max_tokens - one) // max(1, two - one))
+    best, count, a_word = 1, 1 + (max_tokens - one) // max(1, two - one), max(1, two - one)
+    for _ in range(_TRIES):
+        missing = max_tokens - length(count)
+        if missing >= 0:
+            best = max(best, count)
+        if not missing // a_word:
+            break
+        count = min(max(1, count + missing // a_word), len(pool))
+    return answered(best)
 
 
 def _text(source: random.Random, vocabulary: list[str], count: int) -> str:
