@@ -43,7 +43,7 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def write_json(path: Path, value: Any) -> None:  # noqa: ANN401 - any JSON value
+def write_json(path: Path, value: Any) -> None:
     """Write `value` as indented JSON with sorted keys, all or nothing."""
     write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
@@ -66,7 +66,7 @@ def sha256_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def sha256_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
+def sha256_json(value: Any) -> str:
     """Hex sha256 of the canonical JSON text of `value`: the same content gives the same hash."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()

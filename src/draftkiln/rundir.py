@@ -6,7 +6,8 @@ Layout:
     RUN/run.json             name of the recipe, schema version
     RUN/logs/<stage>.log     the whole log of a stage, tracebacks included
     RUN/<stage>/stage.json   record of a finished stage: inputs (hashes, settings), results, stack
-    RUN/prepare/dataset/     datasets folder {input_ids, loss_mask, seq_len}; prepare/held_out.jsonl; prepare/report.json
+    RUN/prepare/dataset/     datasets folder {input_ids, loss_mask, seq_len}
+    RUN/prepare/held_out.jsonl, prepare/report.json
     RUN/extract/hidden_states/hs_{i}.safetensors, extract/manifest.jsonl
     RUN/validate/report.json
     RUN/train/checkpoints/…, train/curve.jsonl
@@ -18,7 +19,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftkiln import durable
@@ -26,6 +26,7 @@ from draftkiln.errors import RunDirectoryError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 SCHEMA_VERSION = 1
 
@@ -57,7 +58,11 @@ class RunDirectory:
             durable.write_json(file, identity)
         found = read_json(file)
         if found != identity:
-            changed = ", ".join(f"{key}: {found.get(key)!r} there, {identity[key]!r} now" for key in identity if found.get(key) != identity[key])
+            changed = ", ".join(
+                f"{key}: {found.get(key)!r} there, {identity[key]!r} now"
+                for key in identity
+                if found.get(key) != identity[key]
+            )
             raise RunDirectoryError(f"{path} belongs to another run", why=changed, fix="name another folder with --run")
         return cls(path)
 
@@ -91,7 +96,9 @@ class RunDirectory:
 
     def begin(self, stage: str, inputs: Mapping[str, Any]) -> None:
         """Record the inputs of a stage before its first output, so that a resume can compare them."""
-        durable.write_json(self.folder(stage) / "begun.json", {"schema_version": SCHEMA_VERSION, "inputs": dict(inputs)})
+        durable.write_json(
+            self.folder(stage) / "begun.json", {"schema_version": SCHEMA_VERSION, "inputs": dict(inputs)}
+        )
 
     def finish(self, stage: str, inputs: Mapping[str, Any], results: Mapping[str, Any]) -> None:
         """Record that `stage` is finished."""
@@ -124,9 +131,13 @@ def read_json(file: Path) -> dict[str, Any]:
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
-        raise RunDirectoryError(f"cannot read {file}", why=str(error), fix="restore it or name a new run directory") from error
+        raise RunDirectoryError(
+            f"cannot read {file}", why=str(error), fix="restore it or name a new run directory"
+        ) from error
     if not isinstance(value, dict):
-        raise RunDirectoryError(f"cannot read {file}", why="it is not a JSON object", fix="restore it or name a new run directory")
+        raise RunDirectoryError(
+            f"cannot read {file}", why="it is not a JSON object", fix="restore it or name a new run directory"
+        )
     return value
 
 

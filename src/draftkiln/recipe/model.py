@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, NonNegativeInt, PositiveFloat, PositiveInt, Tag
 
 from draftkiln import layers
 
@@ -12,10 +12,22 @@ Stage = Literal["prepare", "extract", "validate", "train", "export", "evaluate"]
 STAGES: tuple[Stage, ...] = ("prepare", "extract", "validate", "train", "export", "evaluate")
 
 
+FORM = "form:"
+"""Prefix of the union tags below, so that an error's location tells a tag from a key."""
+
+
 class Section(BaseModel):
     """A part of a recipe: unknown keys are refused, values cannot change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+def form_of(value: Any, keys: tuple[str, ...]) -> str | None:
+    """Which form of a source `value` is, told by the one key that only this form has; None when that is not clear."""
+    if isinstance(value, Section):
+        value = value.model_fields_set
+    named = [key for key in keys if isinstance(value, (dict, set)) and key in value]
+    return FORM + named[0] if len(named) == 1 else None
 
 
 class Stacks(Section):
@@ -76,11 +88,26 @@ class PathTarget(Section):
     """Folder with config.json, weights and tokenizer; relative to the working directory."""
 
 
+TARGET_FORMS: dict[str, type[Section]] = {
+    "make": MakeTarget,
+    "fetch": FetchTarget,
+    "hub": HubTarget,
+    "path": PathTarget,
+}
+TargetSource = Annotated[
+    Annotated[MakeTarget, Tag("form:make")]
+    | Annotated[FetchTarget, Tag("form:fetch")]
+    | Annotated[HubTarget, Tag("form:hub")]
+    | Annotated[PathTarget, Tag("form:path")],
+    Discriminator(lambda value: form_of(value, tuple(TARGET_FORMS))),
+]
+
+
 class Target(Section):
     """The model whose hidden states are extracted."""
 
-    source: MakeTarget | FetchTarget | HubTarget | PathTarget
-    """Where it comes from."""
+    source: TargetSource
+    """Where it comes from: one of `make`, `fetch`, `hub` + `revision`, `path`."""
     trust_remote_code: bool = False
     """Whether Python files of the model directory may be run (Kimi-K2.5's tokenizer needs it)."""
     dtype: Literal["bfloat16"] = "bfloat16"
@@ -89,6 +116,10 @@ class Target(Section):
     """Devices that one engine spreads the target over."""
     load_format: Literal["auto", "safetensors", "dummy"] = "auto"
     """How the engine gets the weights; `dummy` makes values up (speed tests only)."""
+    must_be_single_token: dict[str, NonNegativeInt | None] = Field(default_factory=dict)
+    """Texts that the tokenizer must keep as one token, with the id each must have (null: any id)."""
+    template_arguments: dict[str, bool | int | str] = Field(default_factory=dict)
+    """Extra arguments of the chat template, such as `thinking: false` for Kimi-K2.5; the same for data and prompts."""
 
 
 class Layers(Section):
@@ -106,8 +137,9 @@ class SyntheticData(Section):
     """Conversations of random words of the target's own vocabulary, for made targets."""
 
     synthetic: PositiveInt
-    """Conversations to make."""
+    """Conversations to make, each of exactly `max_tokens` tokens; held-out prompts are made besides."""
     seed: int = 1
+    """Same seed and tokenizer, same conversations."""
 
 
 class PathData(Section):
@@ -124,24 +156,42 @@ class Answers(Section):
     """Tokens an answer may have."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
     """0 = greedy."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the probability that sampling keeps; 1 = all. Without effect at temperature 0."""
+    seed: int = 0
+    """Seed of sampling; each prompt adds its row number. Without effect at temperature 0."""
     concurrency: PositiveInt = 16
     """Requests in flight."""
+    retries: NonNegativeInt = 3
+    """Further tries of a request that failed; a row that fails them all is counted as failed."""
+
+
+DATA_FORMS: dict[str, type[Section]] = {"synthetic": SyntheticData, "path": PathData}
+DataSource = Annotated[
+    Annotated[SyntheticData, Tag("form:synthetic")] | Annotated[PathData, Tag("form:path")],
+    Discriminator(lambda value: form_of(value, tuple(DATA_FORMS))),
+]
 
 
 class Data(Section):
     """What the draft learns from."""
 
-    source: SyntheticData | PathData
+    source: DataSource
+    """Where conversations come from: one of `synthetic`, `path`."""
     max_tokens: PositiveInt = 512
     """Longest sample in tokens; longer conversations are handled as `too_long` says."""
     too_long: Literal["cut", "drop", "refuse"] = "cut"
     """What happens to a longer conversation."""
     limit: PositiveInt | None = None
-    """At most so many conversations."""
+    """At most so many conversations of the file, counted from its start, held-out ones included."""
+    reasoning: Literal["template", "keep", "drop"] = "template"
+    """Reasoning of answers: as the template does, kept (a row that loses it in the template is refused), or dropped."""
+    max_refused: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Largest share of the rows that may be refused before the stage fails."""
     answers: Answers | None = None
     """Write new answers with the target; default: keep those in the data."""
-    held_out: PositiveInt = 40
-    """Prompts set apart from the end of the data for `evaluate`, never trained on."""
+    held_out: NonNegativeInt = 40
+    """Prompts set apart from the end of the data for `evaluate`, never trained on; 0 when nothing is evaluated."""
 
 
 class Extract(Section):
@@ -172,9 +222,13 @@ class DraftShape(Section):
     """Shape of the draft's one decoder layer; its hidden size is the target's."""
 
     num_attention_heads: PositiveInt
+    """Query heads; a multiple of `num_key_value_heads`."""
     num_key_value_heads: PositiveInt
+    """Key and value heads."""
     head_dim: PositiveInt = 128
+    """Size of a head."""
     intermediate_size: PositiveInt
+    """Size of the MLP's inner layer."""
     vocab_size: PositiveInt | None = None
     """Draft vocabulary; default: the target's."""
 
@@ -183,15 +237,19 @@ class Train(Section):
     """How the draft is trained."""
 
     draft: DraftShape
+    """Shape of the draft."""
     max_steps: PositiveInt | None = None
     """Optimizer steps; default: `epochs` whole epochs."""
     epochs: PositiveInt = 1
+    """Passes over the samples, where `max_steps` is absent."""
     lr: PositiveFloat = 1e-4
+    """Learning rate."""
     ttt_steps: PositiveInt = 3
     """Draft steps unrolled in training."""
     tokens_per_step: PositiveInt = 2048
     """Tokens packed into one optimizer step."""
     seed: int = 0
+    """Seed of weights and order."""
     norm_before_residual: bool = True
     """Written into the draft's config always: vLLM assumes true when it is absent."""
 
@@ -213,13 +271,22 @@ class Recipe(Section):
     """One whole run."""
 
     schema_version: Literal[1]
+    """Version of this format."""
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
     """Name of the run; a run directory belongs to one name."""
     stacks: Stacks
+    """Which stack each stage runs on."""
     target: Target
+    """The model whose hidden states are extracted."""
     layers: Layers
+    """Which states are captured."""
     data: Data
+    """What the draft learns from."""
     extract: Extract = Extract()
+    """How states are extracted."""
     validate_: Validate = Field(default=Validate(), alias="validate")
+    """How extracted states are checked."""
     train: Train
+    """How the draft is trained."""
     evaluate: Evaluate = Evaluate()
+    """How the draft is measured."""

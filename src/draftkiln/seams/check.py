@@ -6,7 +6,18 @@ import difflib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from draftkiln.seams.inference import UNKNOWN, Absent, AnyOf, ClassOf, Engine, InstanceOf, Items, Module, Scalar, Unknown
+from draftkiln.seams.inference import (
+    UNKNOWN,
+    Absent,
+    AnyOf,
+    ClassOf,
+    Engine,
+    InstanceOf,
+    Items,
+    Module,
+    Scalar,
+    Unknown,
+)
 from draftkiln.seams.modules import FunctionNode, ModuleIndex
 from draftkiln.seams.paths import Evaluator, Reached, Unreachable, fulfils
 from draftkiln.seams.signatures import call_problems
@@ -80,7 +91,8 @@ def with_baseline(seams: SeamList, sources: Sources, engine_name: str) -> SeamLi
     """The list with the signatures of an engine build, against which later builds are compared."""
     evaluator = Evaluator(Engine(ModuleIndex(sources, {"vllm"})), ARCHITECTURES[0])
     described = [
-        replace(seam, baseline=evaluator.describe(seam.paths[0])) if seam.kind == "call" else seam for seam in seams.seams
+        replace(seam, baseline=evaluator.describe(seam.paths[0])) if seam.kind == "call" else seam
+        for seam in seams.seams
     ]
     return replace(seams, engine=engine_name, seams=tuple(described))
 
@@ -129,7 +141,11 @@ def _check_path(seam: Seam, path: str, evaluator: Evaluator) -> list[Break] | No
         found = evaluator.engine.attribute(value, seam.detail)
         if found == UNKNOWN:
             return None
-        return [_gone(seam, f"{_name(value)}.{seam.detail}", _members(value, evaluator), seam.detail)] if isinstance(found, Absent) else []
+        return (
+            [_gone(seam, f"{_name(value)}.{seam.detail}", _members(value, evaluator), seam.detail)]
+            if isinstance(found, Absent)
+            else []
+        )
     return _check_use(seam, path, value)
 
 
@@ -146,7 +162,11 @@ def _gone(seam: Seam, what: str, names: Sequence[str], name: str, container: str
     close = difflib.get_close_matches(name, [item for item in names if item != name], n=3, cutoff=0.6)
     if not close:
         close = sorted(item for item in names if item != name and _shared_words(item, name) > 1)[:3]
-    now = f"module {container} is gone" if container else "not there" + (f"; renamed to {', '.join(close)}?" if close else "")
+    now = (
+        f"module {container} is gone"
+        if container
+        else "not there" + (f"; renamed to {', '.join(close)}?" if close else "")
+    )
     return Break(seam, "renamed" if close else "gone", f"{what} is gone", seam.title, now)
 
 
@@ -171,7 +191,14 @@ def _check_call(seam: Seam, path: str, value: Reached, evaluator: Evaluator) -> 
         if signature is None:
             return None
         problems = [
-            Break(seam, item.severity, f"{path}: {item.severity} {item.parameter}", f"called {seam.shape}", str(signature), parameter=item.parameter)
+            Break(
+                seam,
+                item.severity,
+                f"{path}: {item.severity} {item.parameter}",
+                f"called {seam.shape}",
+                str(signature),
+                parameter=item.parameter,
+            )
             for item in call_problems(signature, seam.shape)
         ]
         if not problems:
@@ -195,7 +222,15 @@ def _check_use(seam: Seam, path: str, value: Reached) -> list[Break] | None:
                 return []
         elif not isinstance(option, Scalar):
             return None
-    return [Break(seam, "return changed", f"{path} gives {_name(value)}, not what `{seam.detail}` needs", seam.title, _name(value))]
+    return [
+        Break(
+            seam,
+            "return changed",
+            f"{path} gives {_name(value)}, not what `{seam.detail}` needs",
+            seam.title,
+            _name(value),
+        )
+    ]
 
 
 def _check_predicate(seam: Seam, evaluator: Evaluator) -> list[Break] | None:
@@ -204,11 +239,19 @@ def _check_predicate(seam: Seam, evaluator: Evaluator) -> list[Break] | None:
     if answer is not False:
         return [] if answer else None
     what = f"{seam.paths[0].rpartition('.')[2]} is false"
-    return [Break(seam, "not fulfilled", what, seam.title, "the model class neither has that protocol as a base nor sets its flag")]
+    return [
+        Break(
+            seam,
+            "not fulfilled",
+            what,
+            seam.title,
+            "the model class neither has that protocol as a base nor sets its flag",
+        )
+    ]
 
 
 def _members(value: Reached, evaluator: Evaluator) -> list[str]:
-    import ast  # noqa: PLC0415 - only when a break is found
+    import ast
 
     if not isinstance(value, ClassOf | InstanceOf):
         return []

@@ -26,11 +26,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     extract.add_argument("--out", type=Path, metavar="FILE", help="write the list there (default: standard output)")
     check = actions.add_parser("check", help="compare seams with the sources of a vLLM build, which is never imported")
     check.add_argument(
-        "--vllm", default="installed", metavar="BUILD", help="installed, a wheel, a folder or a version (default: installed)"
+        "--vllm",
+        default="installed",
+        metavar="BUILD",
+        help="installed, a wheel, a folder or a version (default: installed)",
     )
     check.add_argument("--stack", help="with --vllm installed: the stack whose environment is read")
     check.add_argument("--seams", type=Path, metavar="FILE", help="a list that extract wrote")
-    check.add_argument("--architecture", action="append", metavar="NAME", help="architecture of the target (repeat for several)")
+    check.add_argument(
+        "--architecture", action="append", metavar="NAME", help="architecture of the target (repeat for several)"
+    )
     check.add_argument("--json", action="store_true", help="print JSON")
     _add_tree(check, required=False)
     probe = actions.add_parser("probe", help="drive the real engine parts with a stub model, inside a stack")
@@ -43,23 +48,27 @@ def _add_tree(parser: argparse.ArgumentParser, *, required: bool) -> None:
     group = parser.add_mutually_exclusive_group(required=required)
     group.add_argument("--tree", type=Path, metavar="DIR", help="unpacked speculators, patched or pristine")
     group.add_argument("--wheel", type=Path, metavar="FILE", help="a wheel of speculators, patched or pristine")
-    parser.add_argument("--series", metavar="NAME", help="the series that the tree has applied: names the patch of each line")
-    parser.add_argument("--pool", type=Path, default=POOL, metavar="DIR", help=f"folder of the patches (default: {POOL})")
+    parser.add_argument(
+        "--series", metavar="NAME", help="the series that the tree has applied: names the patch of each line"
+    )
+    parser.add_argument(
+        "--pool", type=Path, default=POOL, metavar="DIR", help=f"folder of the patches (default: {POOL})"
+    )
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Run one action."""
     if arguments.action == "probe":
-        from draftkiln.seams import probe_command  # noqa: PLC0415 - engine side is reached only here
+        from draftkiln.seams import probe_command
 
         return probe_command.run(arguments)
     return _extract(arguments) if arguments.action == "extract" else _check(arguments)
 
 
 def _from_tree(arguments: argparse.Namespace) -> SeamList:
-    from draftkiln.seams.extract import extract  # noqa: PLC0415 - imported late
-    from draftkiln.seams.owners import owner_lookup, read_series  # noqa: PLC0415
-    from draftkiln.seams.sources import open_sources  # noqa: PLC0415
+    from draftkiln.seams.extract import extract
+    from draftkiln.seams.owners import owner_lookup, read_series
+    from draftkiln.seams.sources import open_sources
 
     sources = open_sources(arguments.tree or arguments.wheel, "speculators")
     series = arguments.series or "pristine"
@@ -69,10 +78,10 @@ def _from_tree(arguments: argparse.Namespace) -> SeamList:
 
 
 def _extract(arguments: argparse.Namespace) -> int:
-    from draftkiln import durable  # noqa: PLC0415 - imported late
-    from draftkiln.seams.check import with_baseline  # noqa: PLC0415
-    from draftkiln.seams.engines import open_engine  # noqa: PLC0415
-    from draftkiln.seams.model import to_json  # noqa: PLC0415
+    from draftkiln import durable
+    from draftkiln.seams.check import with_baseline
+    from draftkiln.seams.engines import open_engine
+    from draftkiln.seams.model import to_json
 
     seams = _from_tree(arguments)
     if arguments.vllm:
@@ -87,13 +96,15 @@ def _extract(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from draftkiln.seams import report  # noqa: PLC0415 - imported late
-    from draftkiln.seams.check import ARCHITECTURES, check  # noqa: PLC0415
-    from draftkiln.seams.engines import open_engine  # noqa: PLC0415
-    from draftkiln.seams.model import from_json  # noqa: PLC0415
+    from draftkiln.seams import report
+    from draftkiln.seams.check import ARCHITECTURES, check
+    from draftkiln.seams.engines import open_engine
+    from draftkiln.seams.model import from_json
 
     if bool(arguments.seams) == bool(arguments.tree or arguments.wheel):
-        raise UsageError("seams check: what to check is not clear", fix="give one of --seams FILE, --tree DIR or --wheel FILE")
+        raise UsageError(
+            "seams check: what to check is not clear", fix="give one of --seams FILE, --tree DIR or --wheel FILE"
+        )
     engine = open_engine(arguments.vllm, _python(arguments.stack))
     start = time.monotonic()
     seams = from_json(arguments.seams) if arguments.seams else _from_tree(arguments)
@@ -109,6 +120,6 @@ def _check(arguments: argparse.Namespace) -> int:
 def _python(stack: str | None) -> Path | None:
     if stack is None:
         return None
-    from draftkiln.stack.environment import python_of  # noqa: PLC0415 - only for a stack
+    from draftkiln.stack.environment import python_of
 
     return Path(python_of(stack))

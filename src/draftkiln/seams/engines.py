@@ -60,12 +60,16 @@ def open_engine(wanted: str, python: Path | None = None) -> EngineSources:
 
 
 def _installed(python: Path) -> Sources:
-    import json  # noqa: PLC0415
+    import json
 
     try:
-        answer = subprocess.run([str(python), "-I", "-c", _SITE], capture_output=True, text=True, check=True, timeout=60)
+        answer = subprocess.run(
+            [str(python), "-I", "-c", _SITE], capture_output=True, text=True, check=True, timeout=60
+        )
     except (OSError, subprocess.SubprocessError) as error:
-        raise SystemMissingError(f"cannot ask {python} where its packages lie", why=str(error), fix="name a working interpreter") from error
+        raise SystemMissingError(
+            f"cannot ask {python} where its packages lie", why=str(error), fix="name a working interpreter"
+        ) from error
     folders = dict.fromkeys(json.loads(answer.stdout))
     for folder in folders:
         if (Path(folder) / "vllm" / "__init__.py").is_file():
@@ -95,17 +99,33 @@ def download(name: str, version: str) -> Path:
             try:
                 return Path(shutil.move(wheel, folder / wheel.name))
             except OSError as error:
-                raise StorageError(f"cannot write {folder}", why=str(error), fix="make room or the place writable") from error
+                raise StorageError(
+                    f"cannot write {folder}", why=str(error), fix="make room or the place writable"
+                ) from error
 
 
 def _fetch(requirement: str, folder: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input", "--quiet", "-d", str(folder), requirement]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--no-input",
+        "--quiet",
+        "-d",
+        str(folder),
+        requirement,
+    ]
     if subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, check=False).returncode:
         command = ["uv", "tool", "run", "--quiet", "pip", *command[3:]]
     try:
         result = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     except OSError as error:
-        raise NetworkError(f"cannot download {requirement}", why=str(error), fix="install pip or uv, or name a wheel with --vllm") from error
+        raise NetworkError(
+            f"cannot download {requirement}", why=str(error), fix="install pip or uv, or name a wheel with --vllm"
+        ) from error
     wheels = sorted(folder.glob("*.whl"))
     if result.returncode or not wheels:
         lines = (result.stderr or result.stdout).strip().splitlines()

@@ -59,7 +59,11 @@ def _extensions(index: ModuleIndex) -> frozenset[str]:
         file = index.file_of(entry)
         assert file is not None
         for node in ast.walk(ast.parse(index.sources.read(file))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"[\w.]+\.\w+", node.value):
+            if (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and re.fullmatch(r"[\w.]+\.\w+", node.value)
+            ):
                 module, _, name = node.value.rpartition(".")
                 scope = index.scope(module) if index.owns(module) else None
                 if scope is not None and name in scope.bindings:
@@ -71,7 +75,11 @@ def _merged(seams: Iterable[Seam]) -> list[Seam]:
     """Drop a seam that another lists at the same place without a condition."""
     every = list(seams)
     plain = {(seam.kind, seam.paths, seam.detail, seam.shape, seam.file, seam.line) for seam in every if not seam.when}
-    return [seam for seam in every if not seam.when or (seam.kind, seam.paths, seam.detail, seam.shape, seam.file, seam.line) not in plain]
+    return [
+        seam
+        for seam in every
+        if not seam.when or (seam.kind, seam.paths, seam.detail, seam.shape, seam.file, seam.line) not in plain
+    ]
 
 
 def _order(seam: Seam) -> tuple[object, ...]:

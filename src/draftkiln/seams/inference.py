@@ -24,12 +24,62 @@ _INERT_BASES = {"ABC", "Protocol", "Generic", "object", "NamedTuple", "Struct", 
 _ENUM_BASES = {"Enum", "IntEnum", "StrEnum", "Flag", "IntFlag"}
 _FIELD_BASES = {"Struct", "BaseModel", "NamedTuple"}
 _MODULE_MEMBERS = frozenset(
-    "T_destination add_module apply bfloat16 buffers call_super_init children compile cpu cuda double dump_patches eval"
-    " extra_repr float forward get_buffer get_extra_state get_parameter get_submodule half ipu load_state_dict modules"
-    " mtia named_buffers named_children named_modules named_parameters parameters register_backward_hook register_buffer"
-    " register_forward_hook register_forward_pre_hook register_full_backward_hook register_module register_parameter"
-    " requires_grad_ set_extra_state set_submodule share_memory state_dict to to_empty train training type xpu zero_grad"
-    " _modules _parameters _buffers __class__ __dict__".split()
+    [
+        "T_destination",
+        "add_module",
+        "apply",
+        "bfloat16",
+        "buffers",
+        "call_super_init",
+        "children",
+        "compile",
+        "cpu",
+        "cuda",
+        "double",
+        "dump_patches",
+        "eval",
+        "extra_repr",
+        "float",
+        "forward",
+        "get_buffer",
+        "get_extra_state",
+        "get_parameter",
+        "get_submodule",
+        "half",
+        "ipu",
+        "load_state_dict",
+        "modules",
+        "mtia",
+        "named_buffers",
+        "named_children",
+        "named_modules",
+        "named_parameters",
+        "parameters",
+        "register_backward_hook",
+        "register_buffer",
+        "register_forward_hook",
+        "register_forward_pre_hook",
+        "register_full_backward_hook",
+        "register_module",
+        "register_parameter",
+        "requires_grad_",
+        "set_extra_state",
+        "set_submodule",
+        "share_memory",
+        "state_dict",
+        "to",
+        "to_empty",
+        "train",
+        "training",
+        "type",
+        "xpu",
+        "zero_grad",
+        "_modules",
+        "_parameters",
+        "_buffers",
+        "__class__",
+        "__dict__",
+    ]
 )
 
 
@@ -305,7 +355,9 @@ class Engine:
 
     def _returned(self, node: FunctionNode, place: _Place) -> Value:
         own = list(_own_nodes(node))
-        if any(isinstance(item, ast.Yield | ast.YieldFrom) for item in own) or _decorated(node, "contextmanager", "abstractmethod"):
+        if any(isinstance(item, ast.Yield | ast.YieldFrom) for item in own) or _decorated(
+            node, "contextmanager", "abstractmethod"
+        ):
             return UNKNOWN
         returned = [item.value for item in own if isinstance(item, ast.Return) and item.value is not None]
         if not returned:
@@ -393,7 +445,13 @@ class Engine:
 
     def _expression_of(self, node: ast.AST, place: _Place) -> Value:
         if isinstance(node, ast.Constant):
-            return Scalar(type(node.value).__name__) if isinstance(node.value, int | float) else Scalar("None") if node.value is None else UNKNOWN
+            return (
+                Scalar(type(node.value).__name__)
+                if isinstance(node.value, int | float)
+                else Scalar("None")
+                if node.value is None
+                else UNKNOWN
+            )
         if isinstance(node, ast.Tuple):
             parts = tuple(self._expression(item, place) for item in node.elts)
             return Items(any_of(list(parts)), parts)
@@ -438,9 +496,18 @@ class Engine:
             every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
             if place.owner is not None and every and every[0].arg == node.id:
                 static = _decorated(function, "staticmethod")
-                return UNKNOWN if static else ClassOf(place.owner) if _decorated(function, "classmethod") else InstanceOf(place.owner)
+                return (
+                    UNKNOWN
+                    if static
+                    else ClassOf(place.owner)
+                    if _decorated(function, "classmethod")
+                    else InstanceOf(place.owner)
+                )
             keyword_defaults = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-            for item, default in [*zip(reversed(arguments.args), reversed(arguments.defaults), strict=False), *keyword_defaults]:
+            for item, default in [
+                *zip(reversed(arguments.args), reversed(arguments.defaults), strict=False),
+                *keyword_defaults,
+            ]:
                 if item.arg == node.id and isinstance(default, ast.Name):
                     return self._of(self.index.resolve(place.module, default.id))
             for item in every:
@@ -456,7 +523,9 @@ class Engine:
         assert place.function is not None
         found: list[Value] = []
         for node in _own_nodes(place.function):
-            if isinstance(node, ast.Assign) and any(isinstance(item, ast.Name) and item.id == name for item in node.targets):
+            if isinstance(node, ast.Assign) and any(
+                isinstance(item, ast.Name) and item.id == name for item in node.targets
+            ):
                 found.append(self._expression(node.value, place))
             elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
                 found.append(self._annotation(node.annotation, place.module, place.owner))
@@ -465,7 +534,8 @@ class Engine:
                 if node.level == 0 and node.module:
                     found.append(self._of(self.index.resolve(node.module, original)))
             elif isinstance(node, ast.For | ast.With | ast.NamedExpr | ast.AugAssign) and any(
-                isinstance(item, ast.Name) and item.id == name and isinstance(item.ctx, ast.Store) for item in ast.walk(node)
+                isinstance(item, ast.Name) and item.id == name and isinstance(item.ctx, ast.Store)
+                for item in ast.walk(node)
             ):
                 found.append(UNKNOWN)
         return any_of(found) if found else None
@@ -510,9 +580,14 @@ def _member(node: ast.ClassDef, name: str) -> ast.AST | None:
     for statement in _statements(node.body):
         if isinstance(statement, FunctionNode) and statement.name == name and not _decorated(statement, "overload"):
             found = found if found is not None and _decorated(statement, "setter") else statement
-        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.target.id == name:
-            found = statement
-        elif isinstance(statement, ast.Assign) and any(isinstance(item, ast.Name) and item.id == name for item in statement.targets):
+        elif (
+            isinstance(statement, ast.AnnAssign)
+            and isinstance(statement.target, ast.Name)
+            and statement.target.id == name
+        ) or (
+            isinstance(statement, ast.Assign)
+            and any(isinstance(item, ast.Name) and item.id == name for item in statement.targets)
+        ):
             found = statement
     return found
 
@@ -551,7 +626,11 @@ def _assignments(node: ast.ClassDef) -> dict[str, list[_Assignment]]:
         me = function.args.args[0].arg
         for statement in _walk_statements(function.body):
             if isinstance(statement, ast.AnnAssign):
-                add(statement.target, me, _Assignment(function, statement.value or statement.target, statement.annotation))
+                add(
+                    statement.target,
+                    me,
+                    _Assignment(function, statement.value or statement.target, statement.annotation),
+                )
             elif isinstance(statement, ast.Assign):
                 for target in statement.targets:
                     parts = enumerate(target.elts) if isinstance(target, ast.Tuple | ast.List) else [(None, target)]

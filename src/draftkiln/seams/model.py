@@ -83,7 +83,12 @@ class SeamList:
 
 def to_json(seams: SeamList) -> str:
     """Text of a seams file; the same list gives the same bytes."""
-    head = {"schema_version": SCHEMA_VERSION, "series": seams.series, "speculators": seams.speculators, "engine": seams.engine}
+    head = {
+        "schema_version": SCHEMA_VERSION,
+        "series": seams.series,
+        "speculators": seams.speculators,
+        "engine": seams.engine,
+    }
     lines = [json.dumps(_record(seam), ensure_ascii=False) for seam in seams.seams]
     body = ",\n  ".join(lines)
     start = ",\n ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in head.items())
@@ -103,12 +108,16 @@ def from_json(path: Path) -> SeamList:
         raise PatchError(f"cannot read the seams file {path}", why=str(error), fix=fix) from error
     version = value.get("schema_version") if isinstance(value, dict) else None
     if version != SCHEMA_VERSION:
-        raise PatchError(f"{path} is not a seams file of version {SCHEMA_VERSION}", why=f"its schema_version is {version}", fix=fix)
+        raise PatchError(
+            f"{path} is not a seams file of version {SCHEMA_VERSION}", why=f"its schema_version is {version}", fix=fix
+        )
     try:
         seams = tuple(_seam(record) for record in value["seams"])
         return SeamList(value["series"], value["speculators"], value["engine"], seams)
     except (KeyError, TypeError) as error:
-        raise PatchError(f"cannot read the seams file {path}", why=f"{type(error).__name__}: {error}", fix=fix) from error
+        raise PatchError(
+            f"cannot read the seams file {path}", why=f"{type(error).__name__}: {error}", fix=fix
+        ) from error
 
 
 def _record(seam: Seam) -> dict[str, Any]:
@@ -130,7 +139,9 @@ def _record(seam: Seam) -> dict[str, Any]:
 def _seam(record: dict[str, Any]) -> Seam:
     file, _, line = record["where"].rpartition(":")
     call = record.get("call")
-    shape = call and CallShape(call["positional"], tuple(call["keywords"]), tuple(call.get("optional", ())), call.get("open", False))
+    shape = call and CallShape(
+        call["positional"], tuple(call["keywords"]), tuple(call.get("optional", ())), call.get("open", False)
+    )
     when: Sequence[Sequence[Any]] = record.get("when", [])
     conditions = tuple(Condition(fact, tuple(paths), name, holds) for fact, paths, name, holds in when)
     return Seam(

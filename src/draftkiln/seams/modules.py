@@ -142,7 +142,9 @@ class ModuleIndex:
     def _lazy(self, scope: Scope, name: str, seen: frozenset[tuple[str, str]]) -> Resolved:
         place = scope.strings[name]
         module, _, attribute = place.partition(":")
-        base = absolute(scope.module, module, package=self._is_package(scope.module)) if module.startswith(".") else module
+        base = (
+            absolute(scope.module, module, package=self._is_package(scope.module)) if module.startswith(".") else module
+        )
         if self.scope(base) is None:
             return Opaque()
         return self._resolve(base, attribute or name, False, seen)
@@ -203,7 +205,9 @@ def _preferred(scope: Scope, name: str, typing: bool) -> list[_Binding]:  # noqa
 
 
 def _is_overload(node: ast.AST | _Import) -> bool:
-    return isinstance(node, FunctionNode) and any(ast.unparse(item).endswith("overload") for item in node.decorator_list)
+    return isinstance(node, FunctionNode) and any(
+        ast.unparse(item).endswith("overload") for item in node.decorator_list
+    )
 
 
 def _build_scope(module: str, file: str, text: str) -> Scope:
@@ -240,7 +244,10 @@ def _bind(scope: Scope, statement: ast.stmt, *, package: bool, typing_only: bool
         add(statement.name, statement)
     elif isinstance(statement, ast.Import):
         for alias in statement.names:
-            add(alias.asname or alias.name.split(".")[0], _Import(alias.name if alias.asname else alias.name.split(".")[0], None))
+            add(
+                alias.asname or alias.name.split(".")[0],
+                _Import(alias.name if alias.asname else alias.name.split(".")[0], None),
+            )
     elif isinstance(statement, ast.ImportFrom):
         source = imported_module(scope.module, statement, package=package)
         for alias in statement.names:
@@ -272,7 +279,9 @@ def _plain_strings(node: ast.AST) -> frozenset[str] | None:
 
 
 def _strings(tree: ast.Module) -> dict[str, str]:
-    found = {node.value: "" for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    found = {
+        node.value: "" for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):

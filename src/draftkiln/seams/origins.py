@@ -109,7 +109,19 @@ class Text:
 
 
 Value: TypeAlias = (
-    Unknown | Nothing | Origin | LocalModule | LocalFunction | LocalClass | LocalInstance | Builtin | Parameters | Truth | Keywords | Items | Text
+    Unknown
+    | Nothing
+    | Origin
+    | LocalModule
+    | LocalFunction
+    | LocalClass
+    | LocalInstance
+    | Builtin
+    | Parameters
+    | Truth
+    | Keywords
+    | Items
+    | Text
 )
 UNKNOWN = Unknown()
 UNDECIDED = Truth((Condition("undecided"),), (Condition("undecided"),))

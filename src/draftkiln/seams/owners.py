@@ -46,7 +46,7 @@ def owner_lookup(sources: Sources, patches: Sequence[tuple[str, str]]) -> Callab
     Raises:
         PatchError: the tree is not this series applied.
     """
-    from unidiff import PatchSet  # noqa: PLC0415 - only where patches are given
+    from unidiff import PatchSet
 
     owners: dict[tuple[str, int], str] = {}
     texts: dict[str, list[Line]] = {}
@@ -64,7 +64,14 @@ def owner_lookup(sources: Sources, patches: Sequence[tuple[str, str]]) -> Callab
                         why=f"{file.path} does not hold what {slug} makes of line {hunk.target_start}",
                         fix="apply the series to the pristine wheel again and list its seams from that tree",
                     )
-                lines = _unwound(lines, start, [(item.line_type, item.value.rstrip("\r\n")) for item in hunk], slug, file.path, owners)
+                lines = _unwound(
+                    lines,
+                    start,
+                    [(item.line_type, item.value.rstrip("\r\n")) for item in hunk],
+                    slug,
+                    file.path,
+                    owners,
+                )
             texts[file.path] = lines
     return lambda path, line: owners.get((path, line))
 
@@ -82,7 +89,12 @@ def _find(lines: Sequence[str], wanted: Sequence[str], expected: int) -> int | N
 
 
 def _unwound(
-    lines: list[Line], start: int, hunk: Sequence[tuple[str, str]], slug: str, path: str, owners: dict[tuple[str, int], str]
+    lines: list[Line],
+    start: int,
+    hunk: Sequence[tuple[str, str]],
+    slug: str,
+    path: str,
+    owners: dict[tuple[str, int], str],
 ) -> list[Line]:
     old: list[Line] = []
     position = start

@@ -138,7 +138,7 @@ class Evaluator:
         returns = getattr(node, "returns", None)
         if isinstance(value, ClassOf) or returns is None:
             return ""
-        import ast  # noqa: PLC0415
+        import ast
 
         return f" -> {ast.unparse(returns)}"
 

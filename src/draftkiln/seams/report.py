@@ -61,7 +61,12 @@ def as_text(result: Result, seams: SeamList, engine: str, seconds: float) -> str
         number = number_of(item)
         title = f"{item.severity}: {item.what}" + (f"  [break {number}]" if number else "")
         patch = f"patch {item.seam.owner}" if item.seam.owner else "no patch: upstream's own line"
-        lines += [title, f"  used:  {item.before}", f"  there: {item.now}", f"  line:  {item.seam.file}:{item.seam.line} ({patch})"]
+        lines += [
+            title,
+            f"  used:  {item.before}",
+            f"  there: {item.now}",
+            f"  line:  {item.seam.file}:{item.seam.line} ({patch})",
+        ]
         lines += [f"  for:   {', '.join(item.architectures)}"] if item.architectures else []
         lines.append("")
     broken = sum(item.breaks for item in result.breaks)

@@ -74,7 +74,9 @@ class CallShape:
     open: bool = False
 
     def __str__(self) -> str:
-        parts = ["_"] * self.positional + [f"{name}=" for name in self.keywords] + [f"{name}=?" for name in self.optional]
+        parts = (
+            ["_"] * self.positional + [f"{name}=" for name in self.keywords] + [f"{name}=?" for name in self.optional]
+        )
         return f"({', '.join([*parts, *(['…'] if self.open else [])])})"
 
 
@@ -95,7 +97,9 @@ def call_problems(signature: Signature, shape: CallShape) -> list[CallProblem]:
         problems.append(CallProblem("too many arguments", f"{shape.positional} given, {len(by_position)} taken"))
     given = {item.name for item in by_position[: shape.positional]}
     if not signature.takes_any_keyword:
-        problems.extend(CallProblem("unexpected keyword", name) for name in shape.keywords if name not in signature.names)
+        problems.extend(
+            CallProblem("unexpected keyword", name) for name in shape.keywords if name not in signature.names
+        )
     given |= set(shape.keywords) | set(shape.optional)
     if not shape.open:
         missing = [item.name for item in signature.parameters if item.required and item.name not in given]
@@ -147,7 +151,9 @@ def of_fields(classes: Iterable[ast.ClassDef], *, keyword_only: bool) -> Signatu
 def _says(node: ast.ClassDef, option: str) -> bool:
     calls = [item for item in node.decorator_list if isinstance(item, ast.Call)]
     keywords: Sequence[ast.keyword] = [*node.keywords, *(keyword for call in calls for keyword in call.keywords)]
-    return any(item.arg == option and isinstance(item.value, ast.Constant) and item.value.value is True for item in keywords)
+    return any(
+        item.arg == option and isinstance(item.value, ast.Constant) and item.value.value is True for item in keywords
+    )
 
 
 def _is_field_call(value: ast.expr | None) -> ast.Call | None:

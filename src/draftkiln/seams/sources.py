@@ -60,7 +60,9 @@ class WheelSources:
         try:
             self._archive = zipfile.ZipFile(wheel)
         except (OSError, zipfile.BadZipFile) as error:
-            raise UsageError(f"cannot read the wheel {wheel}", why=str(error), fix="name a complete .whl file") from error
+            raise UsageError(
+                f"cannot read the wheel {wheel}", why=str(error), fix="name a complete .whl file"
+            ) from error
 
     @cached_property
     def _names(self) -> frozenset[str]:

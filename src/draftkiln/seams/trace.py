@@ -45,8 +45,30 @@ if TYPE_CHECKING:
 
     Environment = MutableMapping[str, Value]
 
-_BUILTINS = {"hasattr", "getattr", "isinstance", "dict", "enumerate", "all", "any", "list", "tuple", "zip", "next", "iter", "sorted", "reversed"}
-_OUTSIDE = {"inspect.signature", "types.MethodType", "itertools.islice", "functools.partial", "contextlib.suppress", "typing.cast"}
+_BUILTINS = {
+    "hasattr",
+    "getattr",
+    "isinstance",
+    "dict",
+    "enumerate",
+    "all",
+    "any",
+    "list",
+    "tuple",
+    "zip",
+    "next",
+    "iter",
+    "sorted",
+    "reversed",
+}
+_OUTSIDE = {
+    "inspect.signature",
+    "types.MethodType",
+    "itertools.islice",
+    "functools.partial",
+    "contextlib.suppress",
+    "typing.cast",
+}
 _TOLERATED: dict[str, frozenset[Kind]] = {
     "ImportError": frozenset({"import"}),
     "ModuleNotFoundError": frozenset({"import"}),
@@ -279,7 +301,7 @@ class Tracer:
             frame.names[alias.asname or alias.name] = self._local(source, alias.name) or self.outside(dotted)
 
     def _imported(self, dotted: str, node: ast.AST, frame: Frame) -> None:
-        if dotted.split(".")[0] == "vllm":
+        if dotted.split(".", maxsplit=1)[0] == "vllm":
             self.emit("import", (dotted,), node, frame)
 
     def _local(self, source: str, name: str) -> Value | None:
@@ -291,7 +313,7 @@ class Tracer:
 
     def outside(self, dotted: str) -> Value:
         """The value of a dotted name that was imported."""
-        if dotted.split(".")[0] == "vllm":
+        if dotted.split(".", maxsplit=1)[0] == "vllm":
             return Origin((dotted,))
         if self.index.owns(dotted) and self.index.file_of(dotted):
             return LocalModule(dotted)
@@ -324,7 +346,9 @@ class Tracer:
         base, key = self.value(target.value, frame), self.value(target.slice, frame)
         if isinstance(base, Keywords) and isinstance(target.value, ast.Name):
             if isinstance(key, Text):
-                frame.names[target.value.id] = replace(base, sure={**base.sure, key.text: value}, optional=base.optional - {key.text})
+                frame.names[target.value.id] = replace(
+                    base, sure={**base.sure, key.text: value}, optional=base.optional - {key.text}
+                )
             else:
                 frame.names[target.value.id] = replace(base, open=True)
 
@@ -393,11 +417,16 @@ class Tracer:
         return UNKNOWN
 
     def _assigns(self, node: ast.ClassDef, name: str) -> bool:
-        return any(isinstance(item, ast.Attribute) and item.attr == name and isinstance(item.ctx, ast.Store) for item in ast.walk(node))
+        return any(
+            isinstance(item, ast.Attribute) and item.attr == name and isinstance(item.ctx, ast.Store)
+            for item in ast.walk(node)
+        )
 
     def _subscript(self, node: ast.Subscript, frame: Frame) -> Value:
         base, key = self.value(node.value, frame), self.value(node.slice, frame)
-        position = node.slice.value if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, int) else None
+        position = (
+            node.slice.value if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, int) else None
+        )
         if isinstance(base, Origin):
             if isinstance(node.ctx, ast.Load):
                 self.emit("return", base.paths, node, frame, detail="index")
@@ -438,7 +467,11 @@ class Tracer:
         no = tuple(item for value in truths for item in value.no)
         if len(truths) == 1:
             return Truth(yes, no)
-        return Truth(yes, (Condition("undecided"),)) if isinstance(node.op, ast.And) else Truth((Condition("undecided"),), no)
+        return (
+            Truth(yes, (Condition("undecided"),))
+            if isinstance(node.op, ast.And)
+            else Truth((Condition("undecided"),), no)
+        )
 
     def _unaryop(self, node: ast.UnaryOp, frame: Frame) -> Value:
         value = self.value(node.operand, frame)
@@ -543,10 +576,16 @@ class Tracer:
             return instance
         if not isinstance(callee, Origin):
             return UNDECIDED if any(origins.mentions_api(item) for item in positional) else UNKNOWN
-        return self._engine_call(callee, node, positional, replace(keywords, open=keywords.open or bool(starred)), frame)
+        return self._engine_call(
+            callee, node, positional, replace(keywords, open=keywords.open or bool(starred)), frame
+        )
 
-    def _engine_call(self, callee: Origin, node: ast.Call, positional: list[Value], keywords: Keywords, frame: Frame) -> Value:
-        shape = CallShape(len(positional), tuple(sorted(keywords.sure)), tuple(sorted(keywords.optional)), keywords.open)
+    def _engine_call(
+        self, callee: Origin, node: ast.Call, positional: list[Value], keywords: Keywords, frame: Frame
+    ) -> Value:
+        shape = CallShape(
+            len(positional), tuple(sorted(keywords.sure)), tuple(sorted(keywords.optional)), keywords.open
+        )
         self.emit("call", callee.paths, node, frame, shape=shape)
         last = callee.paths[0].rsplit(".", 1)[-1]
         if last == "collective_rpc" and positional and isinstance(positional[0], Text):
@@ -559,7 +598,9 @@ class Tracer:
         for name in self.extensions:
             module, _, wanted = name.rpartition(".")
             found = self.module(module).get(wanted)
-            if isinstance(found, LocalClass) and any(isinstance(item, FunctionNode) and item.name == method for item in found.node.body):
+            if isinstance(found, LocalClass) and any(
+                isinstance(item, FunctionNode) and item.name == method for item in found.node.body
+            ):
                 return
         arguments = keywords.sure.get("args")
         count = len(arguments.parts) if isinstance(arguments, Items) else 0
@@ -595,17 +636,23 @@ class Tracer:
             return Parameters(first.paths)
         if name == "types.MethodType" and isinstance(first, LocalFunction):
             target = arguments[1] if len(arguments) > 1 else UNKNOWN
-            known = isinstance(target, Origin) and not target.paths[0].startswith(("@model", "@worker.model_runner.model"))
+            known = isinstance(target, Origin) and not target.paths[0].startswith(
+                ("@model", "@worker.model_runner.model")
+            )
             self.enter(replace(first, me=target if known else Origin(("@decoder",))), [], Keywords(open=True))
             return UNKNOWN
         if name == "enumerate" and node.args:
             return Items((Items((UNKNOWN, self.element(node.args[0], frame))),))
-        if name in {"itertools.islice", "list", "tuple", "iter", "reversed", "sorted"} and isinstance(first, Origin | Items):
+        if name in {"itertools.islice", "list", "tuple", "iter", "reversed", "sorted"} and isinstance(
+            first, Origin | Items
+        ):
             return first
         if name == "next" and isinstance(first, Origin):
             return first.step("[]")
         if name == "dict":
-            return Keywords(keywords.sure, keywords.optional, keywords.open) if not arguments else _copied(first, keywords)
+            return (
+                Keywords(keywords.sure, keywords.optional, keywords.open) if not arguments else _copied(first, keywords)
+            )
         if name == "functools.partial" and isinstance(first, Origin):
             return first
         return UNDECIDED if any(origins.mentions_api(item) for item in arguments) else UNKNOWN
@@ -623,7 +670,16 @@ class Tracer:
         found = base.step(f"?.{attribute.text}")
         return origins.merge(found, arguments[2]) if isinstance(arguments[2], Origin | Nothing) else found
 
-    def emit(self, kind: Kind, paths: tuple[str, ...], node: ast.AST, frame: Frame, *, detail: str = "", shape: CallShape | None = None) -> None:
+    def emit(
+        self,
+        kind: Kind,
+        paths: tuple[str, ...],
+        node: ast.AST,
+        frame: Frame,
+        *,
+        detail: str = "",
+        shape: CallShape | None = None,
+    ) -> None:
         """List a seam."""
         when = list(dict.fromkeys(self._when))
         if kind in self._tolerated:

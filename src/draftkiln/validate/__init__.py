@@ -1,1 +1,1 @@
-"""TODO."""
+"""Validation: nothing of the right shape with wrong values gets through."""

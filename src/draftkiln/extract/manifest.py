@@ -1,0 +1,109 @@
+"""The manifest: its head says what every sample is, each further line is the receipt of one finished sample.
+
+The head is written before the first sample. Receipts become durable in groups, after the files they speak of; a
+receipt that is there can be trusted, a file without one cannot.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from draftkiln import durable
+from draftkiln.errors import RunDirectoryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+SCHEMA_VERSION = 1
+FILE = "manifest.jsonl"
+
+
+@dataclass(frozen=True)
+class Head:
+    """What all samples of a manifest share."""
+
+    layer_ids: tuple[int, ...]
+    """Id of each slot, in vLLM's convention; the last is the state after the last layer."""
+    hidden_size: int
+    dtype: str
+    samples: int
+    """Samples there will be when extraction is finished."""
+    dataset_sha256: str
+    stack: str
+    patched_wheel_sha256: str
+    checksum: str = "xxh3_128"
+    norm_state: str = "pre-norm"
+    """The final norm is not applied to the last slot."""
+    layout: str = "hidden_states[tokens, slots, hidden], token_ids[tokens]"
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """One finished sample."""
+
+    index: int
+    rows: int
+    """Tokens, and so rows of its states."""
+    bytes: int
+    checksum: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest, read."""
+
+    head: Head
+    receipts: dict[int, Receipt]
+
+
+def create(path: Path, head: Head) -> None:
+    """Write the head, durably, before any sample."""
+    durable.write_text(path, json.dumps(asdict(head)) + "\n")
+
+
+def append(path: Path, receipts: Iterable[Receipt]) -> None:
+    """Append receipts and make them durable."""
+    with durable.storage_errors(path), path.open("ab") as file:
+        file.write("".join(json.dumps(asdict(receipt)) + "\n" for receipt in receipts).encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read(path: Path) -> Manifest:
+    """Read a manifest; a last line cut short by a crash is left out and cut off.
+
+    Raises:
+        RunDirectoryError: there is none, or a line before the last is not what it must be.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise RunDirectoryError(f"no manifest {path}", fix="run `draftkiln extract` first") from None
+    whole, newline, rest = data.rpartition(b"\n")
+    if rest:
+        os.truncate(path, len(whole) + len(newline))
+    lines = whole.split(b"\n")
+    receipts = {}
+    try:
+        head = _head(json.loads(lines[0]))
+        for number, line in enumerate(lines[1:], start=2):
+            receipt = Receipt(**json.loads(line))
+            if not 0 <= receipt.index < head.samples:
+                raise ValueError(f"line {number}: index {receipt.index} of {head.samples} samples")  # noqa: TRY301 - joins the other ways a line is wrong
+            receipts[receipt.index] = receipt
+    except (ValueError, TypeError, KeyError) as error:
+        raise RunDirectoryError(
+            f"{path} is not a manifest", why=str(error), fix="restore it, or extract into a new run directory"
+        ) from error
+    return Manifest(head, receipts)
+
+
+def _head(values: dict[str, Any]) -> Head:
+    if values.get("schema_version") != SCHEMA_VERSION:
+        raise ValueError(f"schema_version {values.get('schema_version')!r}, this draftkiln reads {SCHEMA_VERSION}")
+    return Head(**{**values, "layer_ids": tuple(values["layer_ids"])})

