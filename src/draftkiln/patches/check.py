@@ -51,6 +51,7 @@ def check(folder: Path, project: Path, wheels: Sequence[Path] = ()) -> Report:
     every_use = uses.all_uses()
     problems += _unused(found, every_use)
     problems += _missing_tests(found.pool, project)
+    varied = {patch.slug for patch in found.pool if patch.version is not None}
     exported: dict[Use, Exported] = {}
     results = []
     bases: dict[str, Wheel] = {}
@@ -62,7 +63,7 @@ def check(folder: Path, project: Path, wheels: Sequence[Path] = ()) -> Report:
             base = bases.get(use.version) or uses.base_of(use.version, every_use, wheels)
             bases[use.version] = base
             patches = uses.patches_of(use, found.series)
-            done = same.get((use.version, patches)) or export.export_series(base, patches)
+            done = same.get((use.version, patches)) or export.export_series(base, patches, varied)
         except ProblemsError as error:
             problems += [_in_stack(problem, use) for problem in error.problems]
             continue
@@ -71,6 +72,7 @@ def check(folder: Path, project: Path, wheels: Sequence[Path] = ()) -> Report:
             continue
         exported[use] = same[use.version, patches] = done
         results.append(Result(use, len(patches), done.applied.tree, done.applied.offsets))
+        problems += _wrong_engine(use, patches)
         problems += _against_lock(use, base, done)
     problems += _stale(found, every_use, exported)
     problems += _variants(found.pool, exported)
@@ -138,6 +140,18 @@ def _test_names(path: Path) -> set[str]:
     return {name for name in names if name.rpartition("::")[2].startswith("test")}
 
 
+def _wrong_engine(use: Use, patches: Iterable[Patch]) -> list[DraftkilnError]:
+    return [
+        PatchError(
+            f"stack {use.stack}: {patch.name} is not for vLLM {use.engine}",
+            why=f"Needs-Vllm: {patch.header.needs_vllm} [{patch.header.needs_vllm_note}]",
+            fix="take it out of the series, or widen the range once the patch is proved there",
+        )
+        for patch in patches
+        if patch.header.needs_vllm is not None and not patch.header.needs_vllm.contains(use.engine, prereleases=True)
+    ]
+
+
 def _against_lock(use: Use, base: Wheel, done: Exported) -> list[DraftkilnError]:
     fix = f"if the patches are meant to differ: nox -s lock -- {use.stack}"
     if use.tree is None or use.wheel_sha256 is None:
@@ -200,7 +214,7 @@ def _variants(pool: Iterable[Patch], exported: Mapping[Use, Exported]) -> list[D
     touched: dict[Path, frozenset[str]] = {}
     for done in exported.values():
         for path, text in done.texts.items():
-            if path not in touched:
+            if path in done.files and path not in touched:
                 touched[path] = functions.touched(text, done.files[path])
     plain = {patch.slug: patch for patch in pool if patch.version is None}
     problems: list[DraftkilnError] = []

@@ -105,6 +105,12 @@ def test_a_stack_without_a_locked_series_is_told_so(good):
     assert findings(good) == ["stack a: patched tree and wheel are not locked"]
 
 
+def test_a_patch_for_other_engines_is_told_per_stack(good):
+    path = good.queue / "one.patch"
+    path.write_text(path.read_text().replace("\nCheck:", "\nNeeds-Vllm: >=0.18,<0.20 [renamed]\nCheck:"))
+    assert findings(good) == ["stack a: one is not for vLLM 0.16.0", "stack b: one is not for vLLM 0.16.0"]
+
+
 def test_a_series_that_does_not_fit_names_its_stack(good):
     good.stack("b", "2.0", "s11")
     found = findings(good)
