@@ -9,9 +9,6 @@ Every stage of a recipe is a session: `nox -s extract -- --recipe recipes/tiny-c
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import nox
 
 nox.needs_version = ">=2025.5.1"
@@ -19,10 +16,6 @@ nox.options.default_venv_backend = "uv"
 nox.options.reuse_venv = "yes"
 nox.options.sessions = ["lint", "types", "tests"]
 nox.options.error_on_missing_interpreters = True
-
-ROOT = Path(__file__).parent
-EXTRACT_STACK = "spec0.3.0-vllm0.16.0-cpu"
-TRAIN_STACK = "spec0.9.0-vllm0.32.0-cpu"
 
 
 def _install(session: nox.Session) -> None:
@@ -65,16 +58,7 @@ def engine_tests(session: nox.Session) -> None:
     Posargs go to pytest: `nox -s engine_tests -- -k series`.
     """
     _install(session)
-    pytest = Path(session.create_tmp(), "pytest")
-    session.run(
-        "uv", "pip", "install", "--quiet", "--target", str(pytest), "--require-hashes", "-r", "requirements/pytest.lock"
-    )
-    for folder, stack in (("extract", EXTRACT_STACK), ("train", TRAIN_STACK)):
-        session.run(
-            "draftkiln", "stack", "exec", stack, "--path", str(pytest), "--",
-            "-m", "pytest", f"tests/engine/{folder}", "-m", "engine", *session.posargs,
-            env={"DRAFTKILN_CACHE": os.environ.get("DRAFTKILN_CACHE", "")} if "DRAFTKILN_CACHE" in os.environ else {},
-        )  # fmt: skip
+    session.run("pytest", "tests/engine", "-m", "engine", *session.posargs)
 
 
 @nox.session
@@ -133,7 +117,7 @@ def lock(session: nox.Session) -> None:
     """Resolve locks anew: stacks by name (default all), or `tools` for requirements/."""
     _install(session)
     if session.posargs == ["tools"]:
-        for name in ("nox", "dev", "pytest"):
+        for name in ("nox", "dev"):
             session.run(
                 "uv", "pip", "compile", "--quiet", "--universal", "--generate-hashes", "--no-header", "--no-annotate",
                 "--no-emit-index-url", "--python-version", "3.11",

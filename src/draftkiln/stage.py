@@ -17,7 +17,7 @@ from draftkiln.rundir import RunDirectory
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from draftkiln.recipe.model import Recipe, Stage
     from draftkiln.target.facts import TargetFacts
@@ -69,8 +69,17 @@ def run(
     body: Callable[[Context, stagelog.Terminal], dict[str, Any]],
     *,
     error: type[DraftkilnError] = EngineError,
+    read: Callable[[Recipe, Path], Mapping[str, Any]] | None = None,
 ) -> int:
-    """Run a stage in its stack's environment, unless it is done already with the same inputs."""
+    """Run a stage in its stack's environment, unless it is done already with the same inputs.
+
+    Args:
+        name: of the stage.
+        arguments: of the command line.
+        body: makes the results.
+        error: class of the error that an unexpected exception becomes.
+        read: gives, from the recipe and the target's folder, hashes of what else the body reads.
+    """
     from draftkiln.recipe.load import load
     from draftkiln.stack import environment
 
@@ -81,6 +90,8 @@ def run(
     environment.enter(stack, sys.argv[1:])
 
     context = _context(name, recipe, directory, stack, earlier)
+    if read is not None:
+        context.inputs.update(read(recipe, context.target))
     done = directory.finished(name, context.inputs)
     if done is not None:
         print(f"{name}: done already in {directory.path / name}")

@@ -45,8 +45,7 @@ def start(recipe: Recipe, target: Path, num_layers: int, longest: int) -> Any:
     return VllmHiddenStatesGenerator(
         model_path=str(target),
         layer_ids=layers.to_generator_ids(recipe.layers.captured(num_layers)),
-        # The engine wants room for the one token that a request must be allowed to generate.
-        max_model_len=longest + 1,
+        max_model_len=longest,
         gpu_memory_utilization=recipe.extract.gpu_memory_utilization,
         tensor_parallel_size=recipe.target.tensor_parallel_size,
         max_num_batched_tokens=recipe.extract.token_budget,

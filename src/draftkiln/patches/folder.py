@@ -126,7 +126,7 @@ def _refuse_environment(folder: Path) -> None:
         raise PatchError(
             f"{folder}: this is an installed environment",
             why="a file edited in place no longer matches its RECORD, and the version would not show the patching",
-            fix="install the patched wheel: draftkiln patches apply --stack NAME --wheel-to FOLDER",
+            fix="install the patched wheel: draftkiln patches apply --stack NAME --out FOLDER",
         )
 
 

@@ -31,6 +31,7 @@ _SETTINGS = (
     "core.autocrlf=false",
     "core.safecrlf=false",
     "core.fileMode=false",
+    "core.fsync=none",  # the repository does not outlive the run
     "core.hooksPath=/dev/null",
     "core.attributesFile=/dev/null",
     "core.excludesFile=/dev/null",
@@ -39,18 +40,9 @@ _SETTINGS = (
     "gc.auto=0",
     "maintenance.auto=false",
 )
-EXPORT_OPTIONS = (
-    "--stdout",
-    "--keep-subject",  # no [PATCH] in front
-    "--no-stat",  # a summary of the diff is noise in a diff of patches
-    "--no-signature",  # names git's version
-    "--zero-commit",  # a commit's hash changes with everything before it
+_DIFF_OPTIONS = (
     "--full-index",  # short hashes grow with the repository
     "--no-renames",
-    "--no-encode-email-headers",
-    "--no-base",
-    "--no-thread",
-    "--no-attach",
     "--unified=3",
     "--src-prefix=a/",
     "--dst-prefix=b/",
@@ -58,6 +50,17 @@ EXPORT_OPTIONS = (
     "--indent-heuristic",
     "--no-ext-diff",
     "--no-textconv",
+)
+_MAIL_OPTIONS = (
+    "--stdout",
+    "--keep-subject",  # no [PATCH] in front
+    "--no-stat",  # a summary of the diff is noise in a diff of patches
+    "--no-signature",  # names git's version
+    "--zero-commit",  # a commit's hash changes with everything before it
+    "--no-encode-email-headers",
+    "--no-base",
+    "--no-thread",
+    "--no-attach",
 )
 
 
@@ -155,10 +158,8 @@ class Repository:
         return self.git("rev-parse", ref)
 
     def checkout(self, commit: str) -> None:
-        """Put `commit` into index and work tree, dropping whatever was there."""
-        self.run("am", "--abort")
+        """Put `commit` into index and work tree."""
         self.git("checkout", "--quiet", "--force", "-B", "series", commit)
-        self.git("clean", "-fdxq")
 
     def tree(self, commit: str = "HEAD") -> str:
         """Hash of a commit's tree."""
@@ -170,8 +171,12 @@ class Repository:
 
     def changed(self, before: str, after: str) -> dict[str, bytes | None]:
         """Files that differ between two commits with their new content, None for a removed one."""
+        return {name: self._content(after, name) for name in self.changed_names(before, after)}
+
+    def changed_names(self, before: str, after: str) -> list[str]:
+        """Files that differ between two commits."""
         names = self.git("diff-tree", "-r", "-z", "--no-renames", "--name-only", before, after).split("\0")
-        return {name: self._content(after, name) for name in names if name}
+        return [name for name in names if name]
 
     def check(self, data: bytes, *, reverse: bool = False) -> Verdict:
         """Whether a patch fits the index, without fuzz and without applying it."""
@@ -190,7 +195,20 @@ class Repository:
 
     def export(self, commit: str = "HEAD") -> str:
         """The patch of one commit, the same bytes on every machine."""
-        return self.git("format-patch", "-1", *EXPORT_OPTIONS, commit).strip("\n") + "\n"
+        return self._text("format-patch", "-1", *_MAIL_OPTIONS, *_DIFF_OPTIONS, commit).rstrip("\n") + "\n"
+
+    def diff(self, before: str, after: str) -> str:
+        """The change between two commits, as `export` writes it."""
+        return self._text("diff", "--patch", *_DIFF_OPTIONS, before, after)
+
+    def _text(self, *arguments: str) -> str:
+        answer = self.run(*arguments)
+        if answer.returncode:
+            raise PatchError(f"git {arguments[0]} failed ({answer.returncode})", why=answer.stderr.strip())
+        try:
+            return answer.stdout.decode()
+        except UnicodeDecodeError as error:
+            raise PatchError("a changed file is not UTF-8", why=str(error), fix="save it as UTF-8") from error
 
     def _content(self, commit: str, name: str) -> bytes | None:
         answer = self.run("cat-file", "blob", f"{commit}:{name}")

@@ -35,6 +35,7 @@ _VERSION_LINE = re.compile(r"^Version: .*$", re.MULTILINE)
 class Wheel:
     """A pure Python wheel in memory."""
 
+    path: Path
     name: str
     version: str
     sha256: str
@@ -75,11 +76,17 @@ def build(base_wheel: Path, series: Series, out: Path, *, sha256: str | None = N
     base = read(base_wheel, sha256=sha256)
     patches = series.patches(base.version)
     applied = apply_series(base.package, base.version, patches)
-    version = f"{base.version}+{local_version(series.name)}"
-    data = _pack(base, version, _patched(base.package, applied.changed), _provenance(base, series, applied))
+    version, data = packed(base, series.name, applied)
     path = out / f"{base.name}-{version}-py3-none-any.whl"
     durable.write_bytes(path, data)
     return PatchedWheel(path, durable.sha256_file(path), applied.tree, version, base.sha256, applied.offsets)
+
+
+def packed(base: Wheel, series_name: str, applied: Applied) -> tuple[str, bytes]:
+    """Version and bytes of the patched wheel."""
+    version = f"{base.version}+{local_version(series_name)}"
+    package = {name: data for name, data in {**base.package, **applied.changed}.items() if data is not None}
+    return version, _pack(base, version, package, _provenance(base, series_name, applied))
 
 
 def local_version(series_name: str) -> str:
@@ -123,25 +130,14 @@ def read(path: Path, *, sha256: str | None = None) -> Wheel:
         why = f"unexpected {', '.join(strangers[:3])}" if strangers else "METADATA, WHEEL or RECORD is missing"
         raise PatchError(f"{path}: not laid out like a wheel of {PACKAGE}", why=why, fix="fetch it again")
     info.pop("RECORD")
-    return Wheel(name, version, found, package, info)
+    return Wheel(path, name, version, found, package, info)
 
 
-def unpack(wheel: Wheel, folder: Path) -> None:
-    """Write the package of `wheel` below `folder`."""
-    for name, data in wheel.package.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
-
-
-def _patched(files: Mapping[str, bytes], changed: Mapping[str, bytes | None]) -> dict[str, bytes]:
-    return {name: data for name, data in {**files, **changed}.items() if data is not None}
-
-
-def _provenance(base: Wheel, series: Series, applied: Applied) -> bytes:
+def _provenance(base: Wheel, series_name: str, applied: Applied) -> bytes:
     value = {
         "schema_version": SCHEMA_VERSION,
         "base": {"name": base.name, "version": base.version, "sha256": base.sha256, "tree": applied.base_tree},
-        "series": series.name,
+        "series": series_name,
         "tree": applied.tree,
         "patches": [
             {"name": step.patch.name, "subject": step.patch.header.subject, "diff_sha256": step.patch.diff_sha256}

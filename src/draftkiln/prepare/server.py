@@ -1,0 +1,129 @@
+"""The stack's own OpenAI-compatible vLLM server: on a free port of this host, ready or explained, always stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from draftkiln.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HOST = "127.0.0.1"
+MODEL = "target"
+"""Name under which the server serves the target."""
+_START_LIMIT_S = 3600.0
+_STOP_LIMIT_S = 30.0
+_POLL_S = 0.5
+_LOG_TAIL_BYTES = 20_000
+
+
+def command(
+    target: Path, port: int, *, max_model_len: int, max_num_seqs: int, options: tuple[str, ...] = ()
+) -> list[str]:
+    """Argument list that starts the server."""
+    return [
+        sys.executable, "-m", "vllm.entrypoints.openai.api_server",
+        "--model", str(target),
+        "--served-model-name", MODEL,
+        "--host", HOST,
+        "--port", str(port),
+        "--max-model-len", str(max_model_len),
+        "--max-num-seqs", str(max_num_seqs),
+        *options,
+    ]  # fmt: skip
+
+
+@contextlib.contextmanager
+def running(
+    target: Path, log: Path, *, max_model_len: int, max_num_seqs: int, options: tuple[str, ...] = ()
+) -> Iterator[int]:
+    """Run the server while the context lasts; gives its port.
+
+    Args:
+        target: model directory.
+        log: file that takes the server's output.
+        max_model_len: longest sequence in tokens.
+        max_num_seqs: requests that it works on at once.
+        options: further arguments of vLLM's server.
+
+    Raises:
+        EngineError: it ended, or was not ready within an hour; the message holds its last error line.
+    """
+    port = _free_port()
+    environment = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", **os.environ}
+    arguments = command(target, port, max_model_len=max_model_len, max_num_seqs=max_num_seqs, options=options)
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True
+        )
+    try:
+        _wait(process, port, log)
+        yield port
+    finally:
+        _stop(process)
+
+
+def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    began = time.monotonic()
+    while not _healthy(port):
+        if process.poll() is not None:
+            raise EngineError(
+                f"the server of the target ended with exit code {process.returncode}",
+                why=_last_error(log),
+                fix=f"its whole output is in {log}",
+            )
+        if time.monotonic() - began > _START_LIMIT_S:
+            raise EngineError(
+                f"the server of the target was not ready after {_START_LIMIT_S:.0f} s",
+                why=_last_error(log),
+                fix=f"see {log}",
+            )
+        time.sleep(_POLL_S)
+
+
+def _healthy(port: int) -> bool:
+    connection = http.client.HTTPConnection(HOST, port, timeout=5)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Stop the server and its engine process: both are in a session of their own."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_STOP_LIMIT_S)
+            break
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _last_error(log: Path) -> str:
+    """The last line of the server's output that names an error."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _LOG_TAIL_BYTES))
+        lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    named = [line for line in lines if "Error" in line and "See root cause" not in line]
+    return (named or lines or ["it printed nothing"])[-1]
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind((HOST, 0))
+        return int(found.getsockname()[1])

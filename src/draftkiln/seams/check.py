@@ -1,0 +1,280 @@
+"""Compare a list of seams with the sources of one engine build and find every break at once."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from draftkiln.seams.inference import (
+    UNKNOWN,
+    Absent,
+    AnyOf,
+    ClassOf,
+    Engine,
+    InstanceOf,
+    Items,
+    Module,
+    Scalar,
+    Unknown,
+)
+from draftkiln.seams.modules import FunctionNode, ModuleIndex
+from draftkiln.seams.paths import Evaluator, Reached, Unreachable, fulfils
+from draftkiln.seams.signatures import call_problems
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from draftkiln.seams.model import Seam, SeamList
+    from draftkiln.seams.sources import Sources
+
+ARCHITECTURES = ("DeepseekV3ForCausalLM", "KimiK25ForConditionalGeneration", "LlamaForCausalLM")
+_STEM = 5
+Severity = Literal[
+    "gone",
+    "renamed",
+    "new required parameter",
+    "unexpected keyword",
+    "too many arguments",
+    "return changed",
+    "not fulfilled",
+    "changed since the baseline",
+]
+
+
+@dataclass(frozen=True)
+class Break:
+    """One seam that an engine build does not hold.
+
+    `before` and `now` are the two sides: how the patched files use it (or the baseline's signature) and what is there.
+    """
+
+    seam: Seam
+    severity: Severity
+    what: str
+    before: str
+    now: str
+    architectures: tuple[str, ...] = ()
+    parameter: str = ""
+
+    @property
+    def breaks(self) -> bool:
+        """Whether the patched files fail; otherwise it only deserves a look."""
+        return self.severity != "changed since the baseline"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a check found; `undecided` seams are those that sources could not answer."""
+
+    breaks: tuple[Break, ...]
+    checked: int
+    undecided: tuple[Seam, ...]
+
+
+def check(seams: SeamList, sources: Sources, architectures: Sequence[str] = ARCHITECTURES) -> Result:
+    """All breaks of `seams` in an engine build, read from its sources."""
+    engine = Engine(ModuleIndex(sources, {"vllm"}))
+    evaluators = [Evaluator(engine, name) for name in architectures]
+    found: list[Break] = []
+    undecided = []
+    for seam in seams.seams:
+        relevant = evaluators if _depends_on_target(seam) else evaluators[:1]
+        results = [_check_seam(seam, evaluator) for evaluator in relevant]
+        if any(result is None for result in results):
+            undecided.append(seam)
+        found.extend(_joined(results, relevant))
+    return Result(tuple(found), len(seams.seams), tuple(undecided))
+
+
+def with_baseline(seams: SeamList, sources: Sources, engine_name: str) -> SeamList:
+    """The list with the signatures of an engine build, against which later builds are compared."""
+    evaluator = Evaluator(Engine(ModuleIndex(sources, {"vllm"})), ARCHITECTURES[0])
+    described = [
+        replace(seam, baseline=evaluator.describe(seam.paths[0])) if seam.kind == "call" else seam
+        for seam in seams.seams
+    ]
+    return replace(seams, engine=engine_name, seams=tuple(described))
+
+
+def _depends_on_target(seam: Seam) -> bool:
+    texts = [*seam.paths, seam.detail, *(item.path for item in seam.when)]
+    return any(text.startswith(("@model", "@decoder", "@worker.model_runner.model")) for text in texts)
+
+
+def _joined(results: Sequence[list[Break] | None], evaluators: Sequence[Evaluator]) -> list[Break]:
+    """Breaks of one seam, the architectures that have the same one named together."""
+    joined: dict[tuple[str, str], Break] = {}
+    for result, evaluator in zip(results, evaluators, strict=True):
+        for item in result or []:
+            key = (item.severity, item.what)
+            names = (*joined[key].architectures, evaluator.architecture) if key in joined else (evaluator.architecture,)
+            joined[key] = replace(item, architectures=names if len(evaluators) > 1 else ())
+    return list(joined.values())
+
+
+def _check_seam(seam: Seam, evaluator: Evaluator) -> list[Break] | None:
+    answers = [evaluator.holds(condition) for condition in seam.when]
+    if any(answer is False for answer in answers):
+        return []
+    if any(answer is None for answer in answers):
+        return None
+    if seam.kind == "predicate":
+        return _check_predicate(seam, evaluator)
+    outcomes = [_check_path(seam, path, evaluator) for path in seam.paths]
+    if any(outcome == [] for outcome in outcomes):
+        return []
+    decided = [outcome for outcome in outcomes if outcome is not None]
+    return decided[0] if decided and len(decided) == len(outcomes) else None
+
+
+def _check_path(seam: Seam, path: str, evaluator: Evaluator) -> list[Break] | None:
+    """Breaks of one alternative, None when nothing can be told."""
+    if seam.kind == "import":
+        return _check_import(seam, path, evaluator)
+    value = evaluator.value(path)
+    if isinstance(value, Unreachable):
+        return None
+    if seam.kind == "call":
+        return _check_call(seam, path, value, evaluator)
+    if isinstance(value, Absent | Unknown):
+        return None
+    if seam.kind == "attribute":
+        found = evaluator.engine.attribute(value, seam.detail)
+        if found == UNKNOWN:
+            return None
+        return (
+            [_gone(seam, f"{_name(value)}.{seam.detail}", _members(value, evaluator), seam.detail)]
+            if isinstance(found, Absent)
+            else []
+        )
+    return _check_use(seam, path, value)
+
+
+def _check_import(seam: Seam, path: str, evaluator: Evaluator) -> list[Break]:
+    value = evaluator.value(path)
+    if not isinstance(value, Absent | Unreachable):
+        return []
+    module, _, name = path.rpartition(".")
+    scope = evaluator.engine.index.scope(module)
+    return [_gone(seam, path, list(scope.bindings) if scope else [], name, container=module if scope is None else "")]
+
+
+def _gone(seam: Seam, what: str, names: Sequence[str], name: str, container: str = "") -> Break:
+    close = difflib.get_close_matches(name, [item for item in names if item != name], n=3, cutoff=0.6)
+    if not close:
+        close = sorted(item for item in names if item != name and _shared_words(item, name) > 1)[:3]
+    now = (
+        f"module {container} is gone"
+        if container
+        else "not there" + (f"; renamed to {', '.join(close)}?" if close else "")
+    )
+    return Break(seam, "renamed" if close else "gone", f"{what} is gone", seam.title, now)
+
+
+def _shared_words(first: str, second: str) -> int:
+    """Words of two names that begin alike: `embed` and `embeddings` count as one."""
+    stems = [{word[:_STEM] for word in name.strip("_").split("_") if len(word) >= _STEM} for name in (first, second)]
+    return len(stems[0] & stems[1])
+
+
+def _check_call(seam: Seam, path: str, value: Reached, evaluator: Evaluator) -> list[Break] | None:
+    if isinstance(value, Absent):
+        owner, _, name = path.rpartition(".")
+        base = evaluator.value(owner)
+        if isinstance(base, Module | Absent | Unreachable):
+            return None  # the import's own seam says so
+        return [_gone(seam, f"{_name(base)}.{name}", _members(base, evaluator), name)]
+    options = value.options if isinstance(value, AnyOf) else (value,)
+    assert seam.shape is not None
+    problems: list[Break] | None = None
+    for option in options:
+        signature = None if isinstance(option, Unreachable) else evaluator.engine.signature(option)
+        if signature is None:
+            return None
+        problems = [
+            Break(
+                seam,
+                item.severity,
+                f"{path}: {item.severity} {item.parameter}",
+                f"called {seam.shape}",
+                str(signature),
+                parameter=item.parameter,
+            )
+            for item in call_problems(signature, seam.shape)
+        ]
+        if not problems:
+            return _compared(seam, path, evaluator)
+    return problems
+
+
+def _compared(seam: Seam, path: str, evaluator: Evaluator) -> list[Break]:
+    now = evaluator.describe(path)
+    if seam.baseline is None or now is None or now == seam.baseline:
+        return []
+    return [Break(seam, "changed since the baseline", f"{path} changed", seam.baseline, now)]
+
+
+def _check_use(seam: Seam, path: str, value: Reached) -> list[Break] | None:
+    options = value.options if isinstance(value, AnyOf) else (value,)
+    wanted = int(seam.detail.split()[1]) if seam.detail.startswith("unpack") else None
+    for option in options:
+        if isinstance(option, Items):
+            if wanted is None or option.parts is None or len(option.parts) == wanted:
+                return []
+        elif not isinstance(option, Scalar):
+            return None
+    return [
+        Break(
+            seam,
+            "return changed",
+            f"{path} gives {_name(value)}, not what `{seam.detail}` needs",
+            seam.title,
+            _name(value),
+        )
+    ]
+
+
+def _check_predicate(seam: Seam, evaluator: Evaluator) -> list[Break] | None:
+    model = evaluator.value(seam.detail)
+    answer = None if isinstance(model, Unreachable) else fulfils(evaluator.engine, seam.paths[0], model)
+    if answer is not False:
+        return [] if answer else None
+    what = f"{seam.paths[0].rpartition('.')[2]} is false"
+    return [
+        Break(
+            seam,
+            "not fulfilled",
+            what,
+            seam.title,
+            "the model class neither has that protocol as a base nor sets its flag",
+        )
+    ]
+
+
+def _members(value: Reached, evaluator: Evaluator) -> list[str]:
+    import ast
+
+    if not isinstance(value, ClassOf | InstanceOf):
+        return []
+    names = set()
+    for item in evaluator.engine.ancestors(value.definition)[0]:
+        for node in ast.walk(item.node):
+            if isinstance(node, FunctionNode):
+                names.add(node.name)
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+                names.add(node.attr)
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                names.add(node.target.id)
+    return sorted(names)
+
+
+def _name(value: Reached) -> str:
+    if isinstance(value, AnyOf):
+        return " | ".join(_name(option) for option in value.options)
+    if isinstance(value, Items):
+        return f"{len(value.parts)} values" if value.parts is not None else "a container"
+    if isinstance(value, Scalar):
+        return value.name
+    definition = getattr(value, "definition", None)
+    return definition.name if definition else type(value).__name__.lower()

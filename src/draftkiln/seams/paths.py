@@ -1,0 +1,163 @@
+"""Evaluate access paths, questions and whole seams against the sources of one engine build."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from draftkiln.seams import inference
+from draftkiln.seams.inference import UNKNOWN, Absent, ClassOf, InstanceOf, Unknown, Value
+from draftkiln.seams.modules import Definition, ModuleRef
+
+if TYPE_CHECKING:
+    from draftkiln.seams.inference import Engine
+    from draftkiln.seams.model import Condition
+
+WORKER = ("vllm.v1.worker.gpu_worker", "Worker")
+_MODEL = "@worker.model_runner.model"
+_STEP = re.compile(r"\(\)|\[\d*\]|\??\.(\w+)")
+
+
+@dataclass(frozen=True)
+class Unreachable:
+    """The way to a value breaks earlier, where a seam of its own says so."""
+
+
+Reached: TypeAlias = Value | Unreachable
+UNREACHABLE = Unreachable()
+
+
+class Evaluator:
+    """Paths of one engine build and one architecture of the target."""
+
+    def __init__(self, engine: Engine, architecture: str) -> None:
+        self.engine = engine
+        self.architecture = architecture
+        self._known: dict[str, Reached] = {}
+
+    def value(self, path: str) -> Reached:
+        """What a path leads to."""
+        if path not in self._known:
+            self._known[path] = self._evaluate(path)
+        return self._known[path]
+
+    def _evaluate(self, path: str) -> Reached:
+        if path == _MODEL or path.startswith((f"{_MODEL}.", f"{_MODEL}?", f"{_MODEL}(", f"{_MODEL}[")):
+            path = "@model" + path.removeprefix(_MODEL)
+        if path.startswith("@"):
+            root, _, _ = re.split(r"([.(\[?])", path, maxsplit=1)[0], "", ""
+            value, rest = self._role(root), path.removeprefix(root)
+        else:
+            dotted = re.split(r"[(\[?]", path, maxsplit=1)[0]
+            value, rest = self._dotted(dotted), path.removeprefix(dotted)
+        for match in _STEP.finditer(rest):
+            if isinstance(value, Absent | Unreachable):
+                return UNREACHABLE
+            value = self._step(value, match)
+        return value
+
+    def _step(self, value: Value, match: re.Match[str]) -> Value:
+        text = match[0]
+        if text == "()":
+            return self.engine.result(value)
+        if text.startswith("["):
+            return self.engine.part(value, int(text[1:-1]) if len(text) > 2 else None)  # noqa: PLR2004 - `[]` is two long
+        found = self.engine.attribute(value, match[1])
+        return UNKNOWN if text.startswith("?") and isinstance(found, Absent) else found
+
+    def _dotted(self, dotted: str) -> Reached:
+        parts = dotted.split(".")
+        for length in range(len(parts), 0, -1):
+            module = ".".join(parts[:length])
+            if self.engine.index.file_of(module) is None:
+                continue
+            value: Reached = inference.Module(module)
+            for name in parts[length:]:
+                if isinstance(value, Absent | Unreachable):
+                    return UNREACHABLE
+                value = self.engine.attribute(value, name)
+            return value
+        return Absent(parts[0])
+
+    def _role(self, root: str) -> Reached:
+        if root == "@worker":
+            found = self.engine.index.resolve(*WORKER)
+            return InstanceOf(found) if isinstance(found, Definition) else UNKNOWN
+        model = self.engine.architecture(self.architecture)
+        if model is None:
+            return UNREACHABLE
+        return InstanceOf(model) if root == "@model" else self._decoder(InstanceOf(model))
+
+    def _decoder(self, model: Value) -> Reached:
+        """The module with the layers: below `language_model` and `model`, as far as the sources tell."""
+        for _ in range(4):
+            if not isinstance(self.engine.attribute(model, "layers"), Absent | Unknown):
+                return model
+            below = [self.engine.attribute(model, name) for name in ("language_model", "model")]
+            found = next((item for item in below if isinstance(item, InstanceOf)), None)
+            if found is None:
+                return UNKNOWN
+            model = found
+        return UNKNOWN
+
+    def holds(self, condition: Condition) -> bool | None:
+        """The answer to a question of the patched file, None when the sources cannot give it."""
+        if condition.fact == "undecided":
+            return None
+        if condition.fact == "has":
+            answer = self._has(condition.path, condition.name)
+        else:
+            answer = self._takes(condition.path, condition.name)
+        return None if answer is None else answer is condition.holds
+
+    def _has(self, path: str, name: str) -> bool | None:
+        base = self.value(path)
+        if isinstance(base, Absent | Unreachable):
+            return False
+        found = self.engine.attribute(base, name)
+        return None if found == UNKNOWN else not isinstance(found, Absent)
+
+    def _takes(self, path: str, name: str) -> bool | None:
+        value = self.value(path)
+        if isinstance(value, Unreachable | Absent):
+            return False
+        signature = self.engine.signature(value)
+        return None if signature is None else name in signature.names or signature.takes_any_keyword
+
+    def describe(self, path: str) -> str | None:
+        """Signature and result of a callable in words, None when there is nothing to say."""
+        value = self.value(path)
+        if isinstance(value, Unreachable | Absent | Unknown):
+            return None
+        signature = self.engine.signature(value)
+        if signature is None:
+            return None
+        return f"{signature}{self._result_text(value)}"
+
+    def _result_text(self, value: Value) -> str:
+        node = getattr(getattr(value, "definition", None), "node", None)
+        returns = getattr(node, "returns", None)
+        if isinstance(value, ClassOf) or returns is None:
+            return ""
+        import ast
+
+        return f" -> {ast.unparse(returns)}"
+
+
+def fulfils(engine: Engine, predicate: str, model: Value) -> bool | None:
+    """Whether `supports_x(model)` of vLLM's interfaces would be true, None when that cannot be told.
+
+    The predicates are `isinstance(model, Protocol)`; a model fulfils the protocol through its bases or by giving the
+    flag of the same name.
+    """
+    if not isinstance(model, InstanceOf):
+        return None
+    module, _, name = predicate.rpartition(".")
+    protocol_name = "Supports" + name.removeprefix("supports_").title().replace("_", "")
+    found = engine.index.resolve(module, protocol_name)
+    if not isinstance(found, Definition) or isinstance(found, ModuleRef):
+        return None
+    if engine.is_subclass(model.definition, found):
+        return True
+    return not isinstance(engine.attribute(model, name), Absent)

@@ -1,0 +1,79 @@
+"""Show what a check found: all breaks with both sides, the owning patch and the line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from draftkiln.seams.check import Break, Result
+    from draftkiln.seams.model import SeamList
+
+KNOWN_BREAKS = {
+    ("SchedulerConfig", "is_encoder_decoder"): 1,
+    ("supports_eagle3", ""): 2,
+    ("model", "model"): 2,
+    ("get_kv_cache_config_from_groups", "kv_cache_specs"): 4,
+    ("Scheduler", "block_size"): 5,
+    ("@decoder", "get_input_embeddings"): 6,
+}
+"""Breaks that docs/patches.md numbers, by the end of the seam's path and the name that moved."""
+
+
+def number_of(item: Break) -> int | None:
+    """Number of a break in the table of docs/patches.md, None for one that is not in it."""
+    path, seam = item.seam.paths[0], item.seam
+    head, _, last = path.rpartition(".")
+    keys = [(last, item.parameter), (last, seam.detail if seam.kind == "attribute" else ""), (head, last)]
+    return next((KNOWN_BREAKS[key] for key in keys if key in KNOWN_BREAKS), None)
+
+
+def as_json(result: Result, seams: SeamList, engine: str, seconds: float) -> dict[str, Any]:
+    """The whole result as a JSON object."""
+    return {
+        "engine": engine,
+        "speculators": seams.speculators,
+        "series": seams.series,
+        "checked": result.checked,
+        "undecided": [f"{seam.file}:{seam.line}: {seam.kind} {seam.title}" for seam in result.undecided],
+        "seconds": round(seconds, 2),
+        "breaks": [_break_json(item) for item in result.breaks if item.breaks],
+        "changed": [_break_json(item) for item in result.breaks if not item.breaks],
+    }
+
+
+def _break_json(item: Break) -> dict[str, Any]:
+    return {
+        "number": number_of(item),
+        "severity": item.severity,
+        "what": item.what,
+        "before": item.before,
+        "now": item.now,
+        "where": f"{item.seam.file}:{item.seam.line}",
+        "patch": item.seam.owner,
+        "architectures": list(item.architectures),
+    }
+
+
+def as_text(result: Result, seams: SeamList, engine: str, seconds: float) -> str:
+    """The result for people: a paragraph for each break, one closing line."""
+    lines: list[str] = []
+    for item in sorted(result.breaks, key=lambda each: (not each.breaks, each.seam.file, each.seam.line)):
+        number = number_of(item)
+        title = f"{item.severity}: {item.what}" + (f"  [break {number}]" if number else "")
+        patch = f"patch {item.seam.owner}" if item.seam.owner else "no patch: upstream's own line"
+        lines += [
+            title,
+            f"  used:  {item.before}",
+            f"  there: {item.now}",
+            f"  line:  {item.seam.file}:{item.seam.line} ({patch})",
+        ]
+        lines += [f"  for:   {', '.join(item.architectures)}"] if item.architectures else []
+        lines.append("")
+    broken = sum(item.breaks for item in result.breaks)
+    changed = len(result.breaks) - broken
+    told = f"{broken} broken" + (f", {changed} changed since {seams.engine}" if changed else "")
+    undecided = f", {len(result.undecided)} that sources cannot answer (see --json)" if result.undecided else ""
+    lines.append(
+        f"speculators {seams.speculators} ({seams.series}) on {engine}: {result.checked} seams, {told}{undecided}; {seconds:.1f} s"
+    )
+    return "\n".join(lines)
