@@ -92,7 +92,7 @@ def check_room(context: Path, place: Path) -> None:
     Raises:
         StorageError: it has not.
     """
-    wheels = sum(file.stat().st_size for file in (context / "wheels").glob("*.whl"))
+    wheels = sum(file.stat().st_size for file in (context / "environment" / "wheels").glob("*.whl"))
     needed = int(wheels * _UNPACKED * 2) + 3 * (context / "base.tar").stat().st_size
     while not place.exists():
         place = place.parent

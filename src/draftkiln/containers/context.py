@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _CARRIED = ("src/", "containers/", "patches/", "recipes/", "LICENSE", "NOTICE")
 """What of the checkout an image holds, below /opt/draftkiln."""
+STEPS = ("environment", "speculators")
+"""Steps of the Containerfile that run a script; each sees one folder of the context."""
 _LAUNCHER = """\
 #!/opt/env/bin/python
 import sys
@@ -42,17 +44,17 @@ def assemble(inputs: Inputs, folder: Path | None = None) -> Path:
     target = folder or cache.root() / "contexts" / inputs.name
     with durable.storage_errors(target):
         shutil.rmtree(target, ignore_errors=True)
-        for name in ("wheels", "speculators", "tools", "steps"):
-            (target / name).mkdir(parents=True)
+        target.mkdir(parents=True)
         root = checkout.root()
         _put(root / "containers" / "Containerfile", target / "Containerfile")
-        for step in sorted((root / "containers" / "steps").glob("*.sh")):
-            _put(step, target / "steps" / step.name)
-        _put(inputs.requirements, target / "requirements.lock")
+        for step in STEPS:
+            _put(_step(step), target / step / "step.sh")
+            _put(uv.program(), target / step / "uv", mode=0o755)
+        _put(inputs.requirements, target / "environment" / "requirements.lock")
         _put(inputs.speculators, target / "speculators" / inputs.speculators.name)
-        _put(uv.program(), target / "tools" / "uv", mode=0o755)
+        (target / "environment" / "wheels").mkdir()
         for wheel in wheels:
-            _link(wheel, target / "wheels" / wheel.name)
+            _link(wheel, target / "environment" / "wheels" / wheel.name)
         if isinstance(inputs.base, str):
             tarfile.open(target / "base.tar", "w").close()
         else:
@@ -74,6 +76,7 @@ def arguments(inputs: Inputs) -> dict[str, str]:
         "SOURCE_DATE_EPOCH": str(inputs.epoch),
         "SPECULATORS_SHA256": inputs.speculators_sha256,
         "STACK": inputs.stack.name,
+        "STEPS_SHA256": durable.sha256_json([_step(step).read_text(encoding="utf-8") for step in STEPS]),
         "UV_VERSION": uv.run(["--version"], what="uv does not run", fix="install it").split()[1],
         "WARM": inputs.warm,
     }
@@ -100,6 +103,10 @@ def _walked(root: Path) -> list[str]:
         for path in root.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc"
     )
+
+
+def _step(name: str) -> Path:
+    return checkout.root() / "containers" / "steps" / f"{name}.sh"
 
 
 def _put(source: Path, target: Path, mode: int = 0o644) -> None:
