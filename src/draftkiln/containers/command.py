@@ -22,6 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     build = actions.add_parser("build", help="build a stack's image")
     build.add_argument("--stack", required=True, metavar="STACK", help="a stack, or `light`: a small image of the same file")
     build.add_argument("--dry-run", action="store_true", help="print the command line, build nothing")
+    build.add_argument("--store", type=Path, metavar="DIR", help="keep images here, not in the engine's store (podman)")
+    reproduce = actions.add_parser("reproduce", help="build twice from clean stores and compare byte by byte")
+    reproduce.add_argument("--stack", default="light", metavar="STACK", help="default: a small image of the same file")
     context = actions.add_parser("context", help="write the build context for another builder and print its command line")
     context.add_argument("--stack", required=True, metavar="STACK")
     context.add_argument("--out", required=True, type=Path, metavar="DIR")
@@ -30,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run one subcommand."""
-    actions = {"base": _base, "build": _build, "context": _context, "packages": _packages}
+    actions = {"base": _base, "build": _build, "context": _context, "packages": _packages, "reproduce": _reproduce}
     return actions[arguments.action](arguments)
 
 
@@ -52,8 +55,19 @@ def _build(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         print(shlex.join(build.build_line(chosen, collected, Path("CONTEXT"))))
         return ExitCode.OK
-    built = build.build(chosen, collected)
+    store = build.Store(arguments.store.absolute()) if arguments.store else None
+    # Each store has a context of its own: two builds may run at once.
+    folder = arguments.store.absolute() / "context" if arguments.store else None
+    built = build.build(chosen, collected, context=folder, store=store)
     print(f"image {built.tag}: id {built.image_id}, {built.seconds:.0f} s")
+    return ExitCode.OK
+
+
+def _reproduce(arguments: argparse.Namespace) -> int:
+    from draftkiln.containers import engine, reproduce
+
+    first, _ = reproduce.reproduce(engine.find(arguments.engine), arguments.stack)
+    print(f"reproduce: two builds of {arguments.stack} are bit-identical: id {first.image_id}, {len(first.blobs)} blobs")
     return ExitCode.OK
 
 
