@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
 import sys
@@ -33,7 +34,9 @@ class Store:
         """Options of podman and buildah before the command."""
         if self.folder is None:
             return []
-        return ["--root", str(self.folder / "storage"), "--runroot", str(self.folder / "run")]
+        # podman refuses a run root of more than 50 characters.
+        short = hashlib.sha256(str(self.folder).encode()).hexdigest()[:12]
+        return ["--root", str(self.folder / "storage"), "--runroot", f"/tmp/draftkiln-{short}"]  # noqa: S108
 
 
 @dataclass(frozen=True)
