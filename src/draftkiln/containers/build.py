@@ -34,9 +34,16 @@ class Store:
         """Options of podman and buildah before the command."""
         if self.folder is None:
             return []
+        storage, run = self.folders()
+        return ["--root", storage, "--runroot", run]
+
+    def folders(self) -> tuple[str, ...]:
+        """Folders that the engine writes to."""
+        if self.folder is None:
+            return ()
         # podman refuses a run root of more than 50 characters.
         short = hashlib.sha256(str(self.folder).encode()).hexdigest()[:12]
-        return ["--root", str(self.folder / "storage"), "--runroot", f"/tmp/draftkiln-{short}"]  # noqa: S108
+        return str(self.folder / "storage"), f"/tmp/draftkiln-{short}"  # noqa: S108
 
 
 @dataclass(frozen=True)

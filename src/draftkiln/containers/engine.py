@@ -34,7 +34,7 @@ PACKAGES = {
     "mmdebstrap": "mmdebstrap",
 }
 """Programs that building and running images needs on a bare Debian machine, and the packages that bring them."""
-_ASK_TIMEOUT_S = 30
+_ASK_TIMEOUT_S = 120
 _VERSION = re.compile(r"(\d+\.\d+(?:\.\d+)?)")
 
 

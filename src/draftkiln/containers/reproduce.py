@@ -137,10 +137,18 @@ def _once(engine: Engine, name: str, number: int) -> Fingerprint:
                 raise BuildFailedError(f"build {number + 1} of {name} failed", done.returncode)
             made = fingerprint(engine, inputs.image_name(name), store)
         finally:
-            # Layers belong to many uids and are mounted: only the engine can remove them.
-            engine.attempt(*store.words(), "system", "reset", "--force")
+            _remove(engine, store)
     print(f"build {number + 1}: id {made.image_id}, {len(made.blobs)} blobs, {made.size / 1e6:.0f} MB", flush=True)
     return made
+
+
+def _remove(engine: Engine, store: build.Store) -> None:
+    engine.attempt(*store.words(), "image", "unmount", "--all")
+    if engine.rootless:
+        # Files of other uids belong to ids that only the user namespace may remove.
+        engine.attempt("unshare", "rm", "-rf", *store.folders())
+    for folder in store.folders():
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class BuildFailedError(DraftkilnError):
