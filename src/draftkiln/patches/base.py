@@ -66,7 +66,7 @@ def _download(pin: str, folder: Path) -> Path:
     options = ["--no-input", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]
     hashes = ["--require-hashes"] if "--hash" in pin else []
     command = [
-        *_pip(),
+        *pip(),
         "download",
         "--quiet",
         *options,
@@ -100,7 +100,12 @@ def _download(pin: str, folder: Path) -> Path:
     return wheels[0]
 
 
-def _pip() -> list[str]:
+def pip() -> list[str]:
+    """Command line of a pip: this interpreter's own, else through uv.
+
+    Raises:
+        SystemMissingError: neither is there.
+    """
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip"]
     return [str(uv.program()), "tool", "run", "pip"]

@@ -98,7 +98,7 @@ def with_baseline(seams: SeamList, sources: Sources, engine_name: str) -> SeamLi
 
 
 def _depends_on_target(seam: Seam) -> bool:
-    texts = [*seam.paths, seam.detail, *(item.path for item in seam.when)]
+    texts = [*seam.paths, seam.detail, *(path for item in seam.when for path in item.paths)]
     return any(text.startswith(("@model", "@decoder", "@worker.model_runner.model")) for text in texts)
 
 
@@ -121,11 +121,11 @@ def _check_seam(seam: Seam, evaluator: Evaluator) -> list[Break] | None:
         return None
     if seam.kind == "predicate":
         return _check_predicate(seam, evaluator)
-    outcomes = [_check_path(seam, path, evaluator) for path in seam.paths]
+    reached = [path for path in seam.paths if not isinstance(evaluator.value(path), Unreachable)]
+    outcomes = [_check_path(seam, path, evaluator) for path in reached]
     if any(outcome == [] for outcome in outcomes):
         return []
-    decided = [outcome for outcome in outcomes if outcome is not None]
-    return decided[0] if decided and len(decided) == len(outcomes) else None
+    return outcomes[0] if outcomes and None not in outcomes else None
 
 
 def _check_path(seam: Seam, path: str, evaluator: Evaluator) -> list[Break] | None:
@@ -133,8 +133,6 @@ def _check_path(seam: Seam, path: str, evaluator: Evaluator) -> list[Break] | No
     if seam.kind == "import":
         return _check_import(seam, path, evaluator)
     value = evaluator.value(path)
-    if isinstance(value, Unreachable):
-        return None
     if seam.kind == "call":
         return _check_call(seam, path, value, evaluator)
     if isinstance(value, Absent | Unknown):

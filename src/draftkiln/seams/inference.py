@@ -261,7 +261,8 @@ class Engine:
     def attribute(self, value: Value, name: str) -> Value:
         """What `value.name` is."""
         if isinstance(value, AnyOf):
-            return any_of([self.attribute(option, name) for option in value.options])
+            found = [self.attribute(option, name) for option in value.options]
+            return any_of([item for item in found if item != UNKNOWN and not isinstance(item, Absent)] or found)
         if isinstance(value, Module):
             found = self.name(value.name, name)
             return EXISTING if isinstance(found, Unknown) else found
@@ -559,19 +560,18 @@ class Engine:
         return None
 
 
-def any_of(values: list[Value]) -> Value:
-    """One value for several: unknown as soon as one is, absent only if all are."""
+def any_of(values: Sequence[Value]) -> Value:
+    """One value for several; absent only if all are."""
     flat: list[Value] = []
     for value in values:
         for option in value.options if isinstance(value, AnyOf) else (value,):
             if option not in flat:
                 flat.append(option)
-    unknown = [item for item in flat if isinstance(item, Unknown)]
-    if not flat or unknown:
-        return EXISTING if any(item.exists for item in unknown) else UNKNOWN
+    if EXISTING in flat and UNKNOWN in flat:
+        flat.remove(UNKNOWN)
     present = [item for item in flat if not isinstance(item, Absent)]
     if not present:
-        return flat[0]
+        return flat[0] if flat else UNKNOWN
     return present[0] if len(present) == 1 else AnyOf(tuple(present))
 
 

@@ -14,6 +14,7 @@ import importlib
 import json
 import multiprocessing
 import os
+import re
 import sys
 import tempfile
 import time
@@ -126,7 +127,10 @@ def _in_child(generator: ModuleType, folder: Path, state: State) -> State:
     latest = state
     try:
         while receiver.poll(_PATIENCE):
-            latest = receiver.recv()
+            message = receiver.recv()
+            if message is None:  # not the pipe's end: the worker, a grandchild, keeps it open a while
+                return latest
+            latest = message
         name = SCENARIOS[latest.scenario].name if latest.scenario < len(SCENARIOS) else "the end"
         latest.add(finding(None, name, f"no answer for {_PATIENCE:.0f} s"))
     except EOFError:
@@ -145,7 +149,7 @@ def _child(generator: ModuleType, folder: Path, state: State, sender: Connection
         state.add(finding(None, "the probe itself", traceback.format_exc()[-2000:]))
         sender.send(state)
     finally:
-        sender.close()
+        sender.send(None)
         os._exit(0)  # the worker sees its parent gone and ends
 
 
@@ -183,6 +187,8 @@ class Session:
         from draftkiln.seams import probe_shims  # noqa: PLC0415 - needs torch
 
         multiproc_executor.get_mp_context = lambda: multiprocessing.get_context("fork")
+        # Waiting seconds for a worker that is thrown away anyway is no part of a probe.
+        self.generator.VllmHiddenStatesGenerator.__del__ = lambda _: None
         self._watch_tokenizer()
         for number in self.state.mended:
             if number == _SIGNATURES:
@@ -250,10 +256,10 @@ class Session:
         if misfit:
             self.state.mended.append(_SIGNATURES)
         elif number is not None and KNOWN[number].mended and number not in self.state.mended:
-            self.state.add(finding(number, scenario, _last_line(trace)))
+            self.state.add(finding(number, scenario, _shown(trace)))
             self.state.mended.append(number)
         else:
-            self.state.add(finding(number, scenario, _last_line(trace)))
+            self.state.add(finding(number, scenario, _shown(trace)))
             self.state.scenario += 0 if building else 1
             if not building:
                 self.sender.send(self.state)
@@ -262,12 +268,18 @@ class Session:
         return True
 
 
-def _last_line(trace: str) -> str:
-    lines = [line for line in trace.strip().splitlines() if line.strip()]
-    last = lines[-1].strip()
-    if last.endswith("Error"):  # an error without a text: the line that raised it says more
-        last = f"{last}: {lines[-2].strip()}" if not set(lines[-2].strip()) <= set("^~ ") else f"{last}: {lines[-3].strip()}"
-    return last[:400]
+def _shown(trace: str) -> str:
+    """The error and the line of speculators that it came through last."""
+    lines = [line.strip() for line in trace.strip().splitlines() if line.strip(" ^~")]
+    places = [place for place, line in enumerate(lines) if line.startswith("File ") and "/speculators/" in line]
+    through = ""
+    if places:
+        match = re.search(r'/(speculators/[^"]+)", line (\d+)', lines[places[-1]])
+        through = f" (at {match[1]}:{match[2]}: {lines[places[-1] + 1]})" if match else ""
+    last = lines[-1]
+    if re.fullmatch(r"\w*(Error|Exception)", last):  # an error without a text: the line that raised it says more
+        last = f"{last}: {lines[-2]}"
+    return f"{last[:300]}{through}"
 
 
 if __name__ == "__main__":

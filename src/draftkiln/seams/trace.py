@@ -484,7 +484,7 @@ class Tracer:
         if isinstance(operator, ast.In | ast.NotIn) and isinstance(right, Parameters):
             if not isinstance(left, Text):
                 return UNDECIDED
-            condition = Condition("takes", right.paths[0], left.text)
+            condition = Condition("takes", right.paths, left.text)
             yes, no = (condition,), (condition.negated(),)
             return Truth(yes, no) if isinstance(operator, ast.In) else Truth(no, yes)
         if isinstance(operator, ast.Is | ast.IsNot) and isinstance(right, Nothing) and isinstance(left, Origin):
@@ -662,8 +662,8 @@ class Tracer:
         if not isinstance(attribute, Text):
             return UNDECIDED if name == "hasattr" else UNKNOWN
         if name == "hasattr":
-            condition = Condition("has", base.paths[0], attribute.text)
-            return Truth((condition,), (condition.negated(),)) if len(base.paths) == 1 else UNDECIDED
+            condition = Condition("has", base.paths, attribute.text)
+            return Truth((condition,), (condition.negated(),))
         if len(arguments) == 2:  # noqa: PLR2004 - getattr(x, "name") without a default
             self.emit("attribute", base.paths, node, frame, detail=attribute.text)
             return base.step(f".{attribute.text}")
@@ -721,7 +721,7 @@ def _presence(value: Origin, *, absent: bool) -> Value:
     base, mark, name = value.paths[0].rpartition("?.")
     if not mark or len(value.paths) > 1 or not name.isidentifier():
         return UNKNOWN
-    condition = Condition("has", base, name)
+    condition = Condition("has", (base,), name)
     yes, no = (condition,), (condition.negated(),)
     return Truth(no, yes) if absent else Truth(yes, no)
 
@@ -746,10 +746,10 @@ def _tolerated_by(handler: ast.ExceptHandler) -> frozenset[Kind]:
 def _first_import(body: Sequence[ast.stmt], module: str) -> Condition | None:
     for statement in body:
         if isinstance(statement, ast.ImportFrom) and statement.level == 0 and statement.module:
-            return Condition("has", statement.module, statement.names[0].name)
+            return Condition("has", (statement.module,), statement.names[0].name)
         if isinstance(statement, ast.Import):
             base, _, name = statement.names[0].name.rpartition(".")
-            return Condition("has", base, name) if base else None
+            return Condition("has", (base,), name) if base else None
     del module
     return None
 

@@ -1,0 +1,87 @@
+"""`draftkiln image`: make, verify, compare, run and ship the images of stacks."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from draftkiln.errors import ExitCode
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the subcommands."""
+    parser.add_argument("--engine", metavar="PROGRAM", help="podman or docker (default: $DRAFTKILN_ENGINE, or what is here)")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    base = actions.add_parser("base", help="make the root file system that images start from")
+    base.add_argument("names", nargs="*", metavar="BASE", help="default: cpu")
+    base.add_argument("--force", action="store_true", help="make it anew")
+    build = actions.add_parser("build", help="build a stack's image")
+    build.add_argument("--stack", required=True, metavar="STACK", help="a stack, or `light`: a small image of the same file")
+    build.add_argument("--dry-run", action="store_true", help="print the command line, build nothing")
+    build.add_argument("--store", type=Path, metavar="DIR", help="keep images here, not in the engine's store (podman)")
+    reproduce = actions.add_parser("reproduce", help="build twice from clean stores and compare byte by byte")
+    reproduce.add_argument("--stack", default="light", metavar="STACK", help="default: a small image of the same file")
+    context = actions.add_parser("context", help="write the build context for another builder and print its command line")
+    context.add_argument("--stack", required=True, metavar="STACK")
+    context.add_argument("--out", required=True, type=Path, metavar="DIR")
+    actions.add_parser("packages", help="print the Debian packages that images need and this machine lacks")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run one subcommand."""
+    actions = {"base": _base, "build": _build, "context": _context, "packages": _packages, "reproduce": _reproduce}
+    return actions[arguments.action](arguments)
+
+
+def _base(arguments: argparse.Namespace) -> int:
+    from draftkiln.containers import base
+
+    for name in arguments.names or ["cpu"]:
+        made = base.make(name, force=arguments.force)
+        size = made.tar.stat().st_size / 1e6
+        print(f"base {name}: sha256 {made.sha256}, {len(made.packages)} packages, {size:.0f} MB, {made.tar}")
+    return ExitCode.OK
+
+
+def _build(arguments: argparse.Namespace) -> int:
+    from draftkiln.containers import build, engine, inputs
+
+    chosen = engine.find(arguments.engine)
+    collected = inputs.collect(arguments.stack, make_base=not arguments.dry_run)
+    if arguments.dry_run:
+        print(shlex.join(build.build_line(chosen, collected, Path("CONTEXT"))))
+        return ExitCode.OK
+    store = build.Store(arguments.store.absolute()) if arguments.store else None
+    # Each store has a context of its own: two builds may run at once.
+    folder = arguments.store.absolute() / "context" if arguments.store else None
+    built = build.build(chosen, collected, context=folder, store=store)
+    print(f"image {built.tag}: id {built.image_id}, {built.seconds:.0f} s")
+    return ExitCode.OK
+
+
+def _reproduce(arguments: argparse.Namespace) -> int:
+    from draftkiln.containers import engine, reproduce
+
+    first, _ = reproduce.reproduce(engine.find(arguments.engine), arguments.stack)
+    print(f"reproduce: two builds of {arguments.stack} are bit-identical: id {first.image_id}, {len(first.blobs)} blobs")
+    return ExitCode.OK
+
+
+def _context(arguments: argparse.Namespace) -> int:
+    from draftkiln.containers import build, context, engine, inputs
+
+    collected = inputs.collect(arguments.stack)
+    folder = context.assemble(collected, arguments.out.absolute())
+    print(shlex.join(build.build_line(engine.find(arguments.engine), collected, folder)))
+    return ExitCode.OK
+
+
+def _packages(_arguments: argparse.Namespace) -> int:
+    from draftkiln.containers import engine
+
+    print(" ".join(engine.missing_packages()))
+    return ExitCode.OK
