@@ -51,7 +51,12 @@ class _Layer(nn.Module):
         self.self_attn.attn = attention
 
     def forward(
-        self, positions: torch.Tensor, hidden_states: torch.Tensor, residual: torch.Tensor | None = None, *_rest: object, **_more: object
+        self,
+        positions: torch.Tensor,
+        hidden_states: torch.Tensor,
+        residual: torch.Tensor | None = None,
+        *_rest: object,
+        **_more: object,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if residual is None:
             residual = torch.zeros_like(hidden_states)
@@ -63,14 +68,14 @@ class _Layer(nn.Module):
 
 
 class _Norm(nn.Module):
-    def forward(self, hidden_states: torch.Tensor, residual: torch.Tensor | None = None) -> Any:  # noqa: ANN401 - as vLLM's
+    def forward(self, hidden_states: torch.Tensor, residual: torch.Tensor | None = None) -> Any:
         return hidden_states if residual is None else (hidden_states.add_(residual), residual)
 
 
 class _Decoder(nn.Module):
     """Has what the worker relies on: layers, norm, start_layer, end_layer and the embedding method."""
 
-    def __init__(self, vllm_config: Any, prefix: str) -> None:  # noqa: ANN401 - a VllmConfig
+    def __init__(self, vllm_config: Any, prefix: str) -> None:
         super().__init__()
         attention = _attention_class()
         self.layers = nn.ModuleList(
@@ -98,7 +103,11 @@ class _Decoder(nn.Module):
         return rows
 
     def forward(
-        self, input_ids: torch.Tensor, positions: torch.Tensor, intermediate_tensors: object = None, inputs_embeds: torch.Tensor | None = None
+        self,
+        input_ids: torch.Tensor,
+        positions: torch.Tensor,
+        intermediate_tensors: object = None,
+        inputs_embeds: torch.Tensor | None = None,
     ) -> torch.Tensor:
         del intermediate_tensors
         hidden_states = self._embed(input_ids) if inputs_embeds is None else inputs_embeds
@@ -111,7 +120,7 @@ class _Decoder(nn.Module):
 class ProbeForCausalLM(nn.Module, SupportsEagle3):  # type: ignore[misc]
     """The whole target; its next token is always 0."""
 
-    def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:  # noqa: ANN401 - a VllmConfig
+    def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         super().__init__()
         assert get_pp_group().world_size == 1
         self.config = vllm_config.model_config.hf_config
@@ -126,7 +135,11 @@ class ProbeForCausalLM(nn.Module, SupportsEagle3):  # type: ignore[misc]
         return self.model._embed(input_ids)  # noqa: SLF001 - its own decoder
 
     def forward(
-        self, input_ids: torch.Tensor, positions: torch.Tensor, intermediate_tensors: object = None, inputs_embeds: torch.Tensor | None = None
+        self,
+        input_ids: torch.Tensor,
+        positions: torch.Tensor,
+        intermediate_tensors: object = None,
+        inputs_embeds: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Final states `[T, 64]`."""
         return self.model(input_ids, positions, intermediate_tensors, inputs_embeds)  # type: ignore[no-any-return]
@@ -158,7 +171,7 @@ def embedding_method() -> str:
     return "embed_input_ids" if hasattr(decoder, "embed_input_ids") else "get_input_embeddings"
 
 
-def _attention_class() -> Any:  # noqa: ANN401 - a class of vLLM
+def _attention_class() -> Any:
     for module in _ATTENTION:
         try:
             return import_module(module).Attention
@@ -208,6 +221,11 @@ def write(folder: Path) -> None:
         "decoder": None,
         "model": {"type": "WordLevel", "vocab": words, "unk_token": "<unk>"},
     }
-    special = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    special = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "unk_token": "<unk>",
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+    }
     for name, value in (("config.json", config), ("tokenizer.json", tokenizer), ("tokenizer_config.json", special)):
         (folder / name).write_text(json.dumps(value), encoding="utf-8")
