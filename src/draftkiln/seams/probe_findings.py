@@ -87,7 +87,7 @@ KNOWN = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that went wrong: `number` in docs/patches.md (None for one that is not there), where, and how it showed."""
+    """One thing that went wrong: its `number` in docs/patches.md (None if it is not there), where, how it showed."""
 
     number: int | None
     scenario: str
