@@ -6,21 +6,11 @@ import difflib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from draftkiln.seams.inference import (
-    UNKNOWN,
-    Absent,
-    AnyOf,
-    ClassOf,
-    Engine,
-    InstanceOf,
-    Items,
-    Module,
-    Scalar,
-    Unknown,
-)
+from draftkiln.seams.inference import Engine
 from draftkiln.seams.modules import FunctionNode, ModuleIndex
 from draftkiln.seams.paths import Evaluator, Reached, Unreachable, fulfils
-from draftkiln.seams.signatures import call_problems
+from draftkiln.seams.signatures import CallShape, call_problems
+from draftkiln.seams.values import UNKNOWN, Absent, AnyOf, ClassOf, InstanceOf, Items, Module, Scalar, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -135,7 +125,7 @@ def _check_path(seam: Seam, path: str, evaluator: Evaluator) -> list[Break] | No
     value = evaluator.value(path)
     if seam.kind == "call":
         return _check_call(seam, path, value, evaluator)
-    if isinstance(value, Absent | Unknown):
+    if isinstance(value, Absent | Unknown | Unreachable):
         return None
     if seam.kind == "attribute":
         found = evaluator.engine.attribute(value, seam.detail)
@@ -184,7 +174,7 @@ def _check_call(seam: Seam, path: str, value: Reached, evaluator: Evaluator) -> 
             return None  # the import's own seam says so
         return [_gone(seam, f"{_name(base)}.{name}", _members(base, evaluator), name)]
     options = value.options if isinstance(value, AnyOf) else (value,)
-    assert seam.shape is not None
+    shape = seam.shape or CallShape()
     problems: list[Break] | None = None
     for option in options:
         signature = None if isinstance(option, Unreachable) else evaluator.engine.signature(option)
@@ -199,7 +189,7 @@ def _check_call(seam: Seam, path: str, value: Reached, evaluator: Evaluator) -> 
                 str(signature),
                 parameter=item.parameter,
             )
-            for item in call_problems(signature, seam.shape)
+            for item in call_problems(signature, shape)
         ]
         if not problems:
             return _compared(seam, path, evaluator)

@@ -6,9 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from draftkiln.seams import inference
-from draftkiln.seams.inference import UNKNOWN, Absent, ClassOf, InstanceOf, Unknown, Value
 from draftkiln.seams.modules import Definition, ModuleRef
+from draftkiln.seams.values import UNKNOWN, Absent, ClassOf, InstanceOf, Module, Unknown, Value
 
 if TYPE_CHECKING:
     from draftkiln.seams.inference import Engine
@@ -73,7 +72,7 @@ class Evaluator:
             module = ".".join(parts[:length])
             if self.engine.index.file_of(module) is None:
                 continue
-            value: Reached = inference.Module(module)
+            value: Reached = Module(module)
             for name in parts[length:]:
                 if isinstance(value, Absent | Unreachable):
                     return UNREACHABLE
