@@ -36,7 +36,7 @@ READ_BY_VLLM = frozenset(
     }
 )
 """Top-level keys of a draft's config.json that decide how vLLM 0.32.0 serves it."""
-WITHOUT_EFFECT = {
+WITHOUT_EFFECT: dict[str, tuple[Any, ...] | None] = {
     "embed_requires_grad": (False,),
     "dtype": ("bfloat16",),
     "torch_dtype": ("bfloat16",),
@@ -45,7 +45,7 @@ WITHOUT_EFFECT = {
     "transformers_version": None,
     "tie_word_embeddings": (False,),
     "has_no_defaults_at_init": None,
-    "auto_map": (None, {}),
+    "auto_map": None,
 }
 """Keys that vLLM does not read -> the values at which that changes nothing (None: any)."""
 OFF_FLAGS = ("norm_before_fc", "fc_norm", "norm_output")
