@@ -45,7 +45,7 @@ WITHOUT_EFFECT = {
     "transformers_version": None,
     "tie_word_embeddings": (False,),
     "has_no_defaults_at_init": None,
-    "auto_map": (None, {}),
+    "auto_map": None,
 }
 """Keys that vLLM does not read -> the values at which that changes nothing (None: any)."""
 OFF_FLAGS = ("norm_before_fc", "fc_norm", "norm_output")
