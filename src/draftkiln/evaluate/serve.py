@@ -6,7 +6,6 @@ A process of its own for each engine, so that neither the memory nor the state o
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -71,9 +70,6 @@ def main() -> int:
 
 
 def _answer(job: Job) -> Answers:
-    if job.tensor_parallel_size == 1:
-        # The engine in this very process: its traceback is in this log, and vLLM is imported once, not twice.
-        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     began = time.monotonic()
     import vllm
 
