@@ -1,1 +1,1 @@
-"""Evaluation: target and draft in the real vLLM, their acceptance length, and proof that the output stays the target's."""
+"""Evaluation: target and draft in the real vLLM; acceptance length, and whether the output stays the target's."""

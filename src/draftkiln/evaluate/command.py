@@ -42,7 +42,9 @@ def main(arguments: argparse.Namespace) -> int:
     context = stage.context("evaluate", arguments)
     draft = arguments.draft.absolute()
     if not (draft / "config.json").is_file():
-        raise EvaluationError(f"{arguments.draft} is no draft", why="it has no config.json", fix="name an export folder")
+        raise EvaluationError(
+            f"{arguments.draft} is no draft", why="it has no config.json", fix="name an export folder"
+        )
     with stage.stagelog.stage_log(context.run.log("evaluate"), EngineError) as terminal:
         folder = context.run.folder("evaluate") / f"other-{durable.sha256_file(draft / _WEIGHTS)[:12]}"
         results = evaluate_draft(context, terminal, draft, folder)
@@ -149,7 +151,9 @@ def _serve(what: str, job: Job, answers: Path, terminal: Terminal) -> Answers:
     durable.write_json(request, asdict(job))
     answers.unlink(missing_ok=True)
     command = [sys.executable, "-m", "draftkiln.evaluate.serve", str(request), str(answers)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False, env=os.environ)
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False, env=os.environ
+    )
     sys.stderr.write(done.stderr)
     if done.returncode or not answers.exists():
         raise EngineError(

@@ -55,6 +55,8 @@ def divergences(alone: Sequence[Sequence[int]], drafted: Sequence[Sequence[int]]
     found = []
     for index, (one, other) in enumerate(zip(alone, drafted, strict=True)):
         if list(one) != list(other):
-            agreed = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+            agreed = next(
+                (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+            )
             found.append(Divergence(index, agreed))
     return found

@@ -22,7 +22,9 @@ def read(path: Path, count: int) -> list[dict[str, Any]]:
         DataError: a line is no such object.
     """
     if not path.is_file():
-        raise EvaluationError(f"no prompts: {path} is not there", fix="run `draftkiln prepare` with data.held_out above 0")
+        raise EvaluationError(
+            f"no prompts: {path} is not there", fix="run `draftkiln prepare` with data.held_out above 0"
+        )
     found = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if len(found) == count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from draftkiln import layers
@@ -46,15 +47,15 @@ def _config_problems(config: Mapping[str, Any], aux: Sequence[int], num_layers: 
             yield f"{flag} is {config.get(flag)!r}, this project trains and checks drafts with false"
     layer = config["transformer_layer_config"]
     if layer.get("model_type") != "llama":
-        yield f"transformer_layer_config.model_type is {layer.get('model_type')!r}, the tensors checked here are Llama's"
+        yield f"transformer_layer_config.model_type is {layer.get('model_type')!r}, only Llama's is checked here"
     if layer.get("num_hidden_layers") != 1:
-        yield f"transformer_layer_config.num_hidden_layers is {layer.get('num_hidden_layers')!r}, EAGLE-3 drafts have 1"
+        yield f"transformer_layer_config.num_hidden_layers is {layer.get('num_hidden_layers')!r}, it must be 1"
     if layer.get("attention_bias"):
         yield "transformer_layer_config.attention_bias is true, and no bias was trained"
     for key in sorted(config.keys() - layout.READ_BY_VLLM):
         allowed = layout.WITHOUT_EFFECT.get(key, ())
         if allowed is not None and config[key] not in allowed:
-            yield f"{key} is {config[key]!r}: vLLM 0.32.0 does not read this key, so the draft would be served without it"
+            yield f"{key} is {config[key]!r}: vLLM 0.32.0 does not read it and would serve the draft without it"
 
 
 def _id_problems(ids: Any, aux: Sequence[int], num_layers: int) -> Iterator[str]:
@@ -108,7 +109,7 @@ def vocabulary_problems(d2t: Sequence[int], t2d: Sequence[bool]) -> list[str]:
     found = []
     if any(not 0 <= target < len(t2d) for target in targets):
         found.append(f"d2t points outside the target's {len(t2d)} tokens")
-    if any(second <= first for first, second in zip(targets, targets[1:], strict=False)):
+    if any(second <= first for first, second in itertools.pairwise(targets)):
         found.append("d2t does not give ascending, distinct target tokens")
     if not found and [target for target, used in enumerate(t2d) if used] != targets:
         found.append("t2d and d2t name different target tokens")

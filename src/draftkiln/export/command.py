@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftkiln import durable, stage
@@ -17,6 +16,7 @@ from draftkiln.train import verifier
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
+    from pathlib import Path
 
     import torch
 
@@ -45,9 +45,10 @@ def _export(context: Context, terminal: Terminal) -> dict[str, Any]:
     checkpoint = context.run.path / context.run.require("train")["results"]["checkpoint"]
     trained = read_json(checkpoint / "config.json")
     head = manifest.read(context.run.path / "extract" / manifest.FILE).head
-    _stop(_disagreements(recipe, head.layer_ids, trained))
+    decoder = read_json(context.run.path / "train" / "draft.json")
+    _stop([*_id_disagreements(recipe, head.layer_ids, trained), *_decoder_disagreements(decoder, trained)])
     config = folders.vllm_config(
-        read_json(context.run.path / "train" / "draft.json"),
+        decoder,
         aux=recipe.layers.aux,
         draft_vocab=trained["draft_vocab_size"],
         norm_before_residual=trained["norm_before_residual"],
@@ -58,31 +59,33 @@ def _export(context: Context, terminal: Terminal) -> dict[str, Any]:
     for name in (layout.D2T, layout.T2D):
         if tensors.get(name) is not None and not layout.Sizes.of(config).maps_vocabulary:
             del tensors[name]
-    found = check.header(samples.header(checkpoint / folders.WEIGHTS))
-    found = {name: found[name] for name in tensors}
-    _stop(
-        [
-            *check.problems(trained | {"transformer_layer_config": config["transformer_layer_config"]}, found, recipe.layers.aux, facts.num_layers),
-            *check.problems(config, found, recipe.layers.aux, facts.num_layers),
-            *_content_problems(tensors, context.target),
-        ]
-    )
+    _stop(_content_problems(tensors, context.target))
+    tensors.pop(layout.EMBEDDINGS, None)  # the target's, as just checked; vLLM shares them
+    headers = check.header(samples.header(checkpoint / folders.WEIGHTS))
+    found = {name: headers[name] for name in tensors}
+    for one in (trained | {"transformer_layer_config": decoder}, config):
+        _stop(check.problems(one, found, recipe.layers.aux, facts.num_layers))
     folder = context.run.folder("export")
     hashes = {VLLM: _write(folder / VLLM, config, tensors)}
     sizes = layout.Sizes.of(config)
     refusal = folders.sglang_refusal(norm_before_residual=trained["norm_before_residual"])
     if refusal is None:
-        plain = folders.sglang_config(config["transformer_layer_config"], aux=recipe.layers.aux, draft_vocab=sizes.draft_vocab)
+        plain = folders.sglang_config(decoder, aux=recipe.layers.aux, draft_vocab=sizes.draft_vocab)
         hashes[SGLANG] = _write(folder / SGLANG, plain, folders.sglang_tensors(tensors, sizes))
     else:
         shutil.rmtree(folder / SGLANG, ignore_errors=True)
         terminal.line(f"export: no {SGLANG} folder: {refusal}")
     parameters = sum(tensor.numel() for name, tensor in tensors.items() if name not in {layout.D2T, layout.T2D})
     terminal.line(f"export: {parameters / 1e6:.0f} M parameters, {len(tensors)} tensors checked, in {folder}")
-    return {"weights_sha256": hashes, "parameters": parameters, "sglang_refused": refusal, "layer_ids": list(recipe.layers.aux)}
+    return {
+        "weights_sha256": hashes,
+        "parameters": parameters,
+        "sglang_refused": refusal,
+        "layer_ids": list(recipe.layers.aux),
+    }
 
 
-def _disagreements(recipe: Recipe, slots: tuple[int, ...], trained: Mapping[str, Any]) -> list[str]:
+def _id_disagreements(recipe: Recipe, slots: tuple[int, ...], trained: Mapping[str, Any]) -> list[str]:
     """Layer ids in the three places that must say the same: recipe, manifest, the checkpoint's own config."""
     places = {
         "the recipe's layers.aux": list(recipe.layers.aux),
@@ -91,6 +94,16 @@ def _disagreements(recipe: Recipe, slots: tuple[int, ...], trained: Mapping[str,
     }
     first, *others = places.items()
     return [f"{first[0]} is {first[1]}, {name} is {ids}" for name, ids in others if ids != first[1]]
+
+
+def _decoder_disagreements(decoder: Mapping[str, Any], trained: Mapping[str, Any]) -> list[str]:
+    """What the trainer made of its decoder configuration that is not what it was given."""
+    made = trained.get("transformer_layer_config", {})
+    return [
+        f"the checkpoint's transformer_layer_config.{key} is {made[key]!r}, the trainer was given {value!r}"
+        for key, value in decoder.items()
+        if key in made and made[key] != value
+    ]
 
 
 def _named_target(recipe: Recipe, target: Path) -> dict[str, Any]:
@@ -106,7 +119,11 @@ def _content_problems(tensors: Mapping[str, torch.Tensor], target: Path) -> list
 
     files = verifier.weight_map(target)
     weights = verifier.find(files, tied=True)
-    found = [f"tensor {name} holds values that are no numbers" for name, tensor in tensors.items() if tensor.is_floating_point() and not tensor.isfinite().all()]
+    found = [
+        f"tensor {name} holds values that are no numbers"
+        for name, tensor in tensors.items()
+        if tensor.is_floating_point() and not tensor.isfinite().all()
+    ]
     if layout.EMBEDDINGS in tensors:
         with safe_open(str(target / files[weights.embeddings]), framework="pt") as file:
             theirs = file.get_tensor(weights.embeddings)
@@ -129,7 +146,8 @@ def _write(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, torch.
     with durable.storage_errors(folder):
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
-        durable.write_bytes(temporary / folders.WEIGHTS, safetensors.torch.save(dict(tensors), metadata={"format": "pt"}))
+        data = safetensors.torch.save(dict(tensors), metadata={"format": "pt"})
+        durable.write_bytes(temporary / folders.WEIGHTS, data)
         durable.write_json(temporary / "config.json", config)
         shutil.rmtree(folder, ignore_errors=True)
         temporary.rename(folder)

@@ -76,7 +76,7 @@ def _train(context: Context, terminal: Terminal) -> dict[str, Any]:
         "start_seconds": round(time.monotonic() - began - curve.training[-1]["seconds"], 1),
         "device": device,
         "samples": planned.training,
-        "tokens": sum(min(lengths[index], train.tokens_per_step) for epoch in planned.epochs for b in epoch for index in b),
+        "tokens": planned.tokens(lengths, train.tokens_per_step),
         "draft_vocab_size": len(chosen.targets) if chosen else facts.vocab_size,
         "checkpoint": str(checkpoint.relative_to(context.run.path.absolute())),
         "checkpoint_sha256": durable.sha256_file(checkpoint / "model.safetensors"),

@@ -1,4 +1,4 @@
-"""The learning curve: what the trainer reports of each step, kept as JSON lines and watched for a loss that is no number."""
+"""The learning curve: the trainer's report of each step as JSON lines; a loss that is no number ends the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the trainer may be fed: samples whose ids, type and norm state are the recipe's, on the target they came from."""
+"""What the trainer may be fed: states whose layer ids, type and norm state are the recipe's, of the same target."""
 
 from __future__ import annotations
 

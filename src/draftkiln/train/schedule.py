@@ -28,6 +28,11 @@ class Schedule:
         total = sum(len(epoch) for epoch in self.epochs)
         return total if self.max_steps is None else min(total, self.max_steps)
 
+    def tokens(self, lengths: Sequence[int], most: int) -> int:
+        """Tokens of all steps; of a longer sample `most` are used."""
+        batches = [batch for epoch in self.epochs for batch in epoch][: self.steps]
+        return sum(min(lengths[index], most) for batch in batches for index in batch)
+
     def batch(self, step: int) -> tuple[int, ...]:
         """Indices of the samples of step `step`, counted from 0."""
         for epoch in self.epochs:

@@ -80,8 +80,9 @@ def find(names: Iterable[str], *, tied: bool) -> TextWeights:
 
 
 def write_folder(target: Path, folder: Path, weights: TextWeights, files: Mapping[str, str]) -> None:
-    """Write the folder that the trainer reads as its verifier: the target's config.json, an index of `weights` alone,
-    and links to the files that hold them; nothing is copied.
+    """Write the folder that the trainer reads as its verifier.
+
+    It holds an index of `weights` alone and links to the target's config.json and weight files; nothing is copied.
 
     Args:
         target: the target directory.
