@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import subprocess
+import re
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
-from draftkiln.containers import base, inputs, wheelhouse
+from draftkiln.containers import base, wheelhouse
 from draftkiln.containers.failures import explain
 from draftkiln.containers.locked import Locked, Platform, read_lock
-from draftkiln.errors import ContainerError, ExitCode, NetworkError, PinError
-from draftkiln.patches import base as base_wheels
-from draftkiln.stack.model import names, read
+from draftkiln.errors import DraftkilnError, ExitCode, NetworkError, PinError, StackError
+from draftkiln.stack import uv
+from draftkiln.stack.model import read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from draftkiln.containers.engine import Engine
 
-_AT_ONCE = 4
-_IMAGE_PLATFORMS = ("x86_64", "aarch64")
+_MACHINE = "x86_64"
+_GONE = re.compile(r"there is no version of (\S+)")
+_RATE_LIMIT = re.compile(r"\b429\b|too many requests", re.IGNORECASE)
 
 
 class State(StrEnum):
@@ -63,23 +63,18 @@ class Candidate:
     built: str
 
 
-def check(stacks: list[str], engine: Engine | None, *, packages: bool = True) -> list[Pin]:
+def check(stacks: list[str], engine: Engine | None) -> list[Pin]:
     """Look every pin of these stacks up, where it comes from; nothing is downloaded, nothing rewritten."""
     found: list[Pin] = []
     locked: dict[str, Locked] = {}
     for name in stacks:
         stack = read(name)
         found.extend(base_pins(name, engine))
-        platform = Platform(base.read(stack.file.device).python, _IMAGE_PLATFORMS[0])
-        for package in read_lock(stack.requirements, platform):
-            locked[package.pin] = package
-        released = stack.file.speculators.version
-        wheel = Locked("speculators", released, frozenset({stack.locked().base_wheel_sha256}))
-        locked[wheel.pin] = wheel
-    if packages:
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            found.extend(pool.map(package_pin, [locked[key] for key in sorted(locked)]))
-    return found
+        platform = Platform(base.read(stack.file.device).python, _MACHINE)
+        wheel = Locked("speculators", stack.file.speculators.version, frozenset({stack.locked().base_wheel_sha256}))
+        for package in [*read_lock(stack.requirements, platform), wheel]:
+            locked.setdefault(f"{package.name}=={package.version}", package)
+    return [*found, *package_pins([locked[key] for key in sorted(locked)])]
 
 
 def base_pins(name: str, engine: Engine | None) -> Iterator[Pin]:
@@ -112,37 +107,64 @@ def image_state(engine: Engine, reference: str) -> tuple[State, str]:
     return State.UNKNOWN, error.why.splitlines()[0]
 
 
-def package_pin(package: Locked) -> Pin:
-    """Whether the index still offers one of the locked files of a version.
+def package_pins(packages: list[Locked]) -> Iterator[Pin]:
+    """Whether the index still offers the locked files: it is asked for the hashes of all versions at once.
 
-    pip is asked without a download: it reads the index, and its dry run fails before any wheel is fetched where no file
-    has an allowed hash.
+    uv stops at the first version that is gone, so it is asked again without that one.
     """
-    name = f"{package.name}=={package.version}"
-    with tempfile.TemporaryDirectory(prefix="draftkiln-pin-") as folder:
-        pins = Path(folder, "pin.txt")
-        pins.write_text(f"{package.pin}\n", encoding="utf-8")
-        words = ["index", "versions", package.name, "--disable-pip-version-check", "--no-input", "--pre"]
-        done = subprocess.run(
-            [*base_wheels.pip(), *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd=folder
-        )
-    return Pin("package", name, f"{len(package.hashes)} files by sha256", *package_state(package, done.stdout, done.stderr))
+    left, missing = {f"{package.name}=={package.version}": package for package in packages}, dict[str, str]()
+    offered, failure = {}, None
+    while left:
+        try:
+            offered = offered_hashes(sorted(left))
+            break
+        except StackError as error:
+            gone = _GONE.search(error.why)
+            if gone is None or gone[1] not in left:
+                failure = wheelhouse.refusal(error.why)
+                break
+            missing[gone[1]] = "the index has no such version any more"
+            del left[gone[1]]
+    for package in packages:
+        name = f"{package.name}=={package.version}"
+        wanted = f"{len(package.hashes)} files by sha256"
+        if name in missing:
+            yield Pin("package", name, wanted, State.GONE, missing[name])
+        elif failure is not None:
+            yield Pin("package", name, wanted, *_not_asked(failure))
+        else:
+            yield Pin("package", name, wanted, *compare(package, offered.get(package.name, frozenset())))
 
 
-def package_state(package: Locked, said: str, errors: str) -> tuple[State, str]:
-    """What pip's listing of versions means for a pin."""
-    if "429" in errors:
-        return State.RATE_LIMIT, "ask again later"
-    if not said:
-        error = wheelhouse.refusal(errors)
-        if isinstance(error, NetworkError):
-            return State.NO_NETWORK, "nothing is known about the pin"
-        return (State.GONE, "the project or all its files are gone") if "No matching" in errors else (State.UNKNOWN, errors)
-    versions = next((line for line in said.splitlines() if line.startswith("Available versions:")), "")
-    offered = {item.strip() for item in versions.partition(":")[2].split(",")}
-    if package.version in offered:
-        return State.PRESENT, ""
-    return State.GONE, f"the newest is {_newest(offered)}"
+def compare(package: Locked, offered: frozenset[str]) -> tuple[State, str]:
+    """The state of a pin whose version the index offers with the hashes `offered`."""
+    if not offered & package.hashes:
+        return State.MOVED, "the same version has other bytes now"
+    lost = len(package.hashes - offered)
+    return State.PRESENT, f"{lost} of its files are gone" if lost else ""
+
+
+def offered_hashes(pins: list[str]) -> dict[str, frozenset[str]]:
+    """Hashes of all files that the index offers of each `name==version`, by name."""
+    with tempfile.TemporaryDirectory(prefix="draftkiln-pins-") as folder:
+        wanted = Path(folder, "pins.in")
+        wanted.write_text("\n".join(pins) + "\n", encoding="utf-8")
+        words = [
+            "pip", "compile", str(wanted), "--no-deps", "--universal", "--generate-hashes", "--no-header",
+            "--no-annotate", "--no-emit-index-url", "--no-build", "--quiet", "--refresh",
+        ]  # fmt: skip
+        text = uv.run(words, what="the index does not answer", fix="check the network")
+        listing = Path(folder, "pins.lock")
+        listing.write_text(text, encoding="utf-8")
+        return {found.name: found.hashes for found in read_lock(listing, Platform("3.11", _MACHINE))}
+
+
+def _not_asked(failure: DraftkilnError) -> tuple[State, str]:
+    if _RATE_LIMIT.search(failure.why):
+        return State.RATE_LIMIT, "ask again later; nothing is known about the pin"
+    if isinstance(failure, NetworkError):
+        return State.NO_NETWORK, "nothing is known about the pin"
+    return State.UNKNOWN, failure.why.splitlines()[-1]
 
 
 def refresh_verdict(pinned: Candidate, found: Candidate) -> str:
@@ -172,18 +194,3 @@ def verdict(pins: list[Pin]) -> ExitCode:
     if states & {State.GONE, State.MOVED}:
         return ExitCode.PIN
     return ExitCode.NETWORK if states & {State.NO_NETWORK, State.RATE_LIMIT} else ExitCode.OK
-
-
-def all_stacks() -> list[str]:
-    """Names of all stacks that can be checked."""
-    return names()
-
-
-def _newest(offered: set[str]) -> str:
-    versions = []
-    for item in offered:
-        try:
-            versions.append(Version(item))
-        except InvalidVersion:
-            continue
-    return str(max(versions)) if versions else "none"
