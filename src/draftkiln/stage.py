@@ -80,6 +80,25 @@ def run(
         error: class of the error that an unexpected exception becomes.
         read: gives, from the recipe and the target's folder, hashes of what else the body reads.
     """
+    found = context(name, arguments)
+    if read is not None:
+        found.inputs.update(read(found.recipe, found.target))
+    done = found.run.finished(name, found.inputs)
+    if done is not None:
+        print(f"{name}: done already in {found.run.path / name}")
+        return ExitCode.OK
+    found.run.begin(name, found.inputs)
+    began = time.monotonic()
+    with stagelog.stage_log(found.run.log(name), error) as terminal:
+        results = body(found, terminal)
+        results["stage_seconds"] = round(time.monotonic() - began, 1)
+        found.run.finish(name, found.inputs, results)
+        terminal.line(f"{name}: done in {results['stage_seconds']:.0f} s")
+    return ExitCode.OK
+
+
+def context(name: Stage, arguments: argparse.Namespace) -> Context:
+    """What a stage works with, in its stack's environment: replaces this process unless it already runs there."""
     from draftkiln.recipe.load import load
     from draftkiln.stack import environment
 
@@ -88,22 +107,7 @@ def run(
     earlier = {stage: directory.require(stage) for stage in _READS[name]}
     stack = recipe.stacks.of(name)
     environment.enter(stack, sys.argv[1:])
-
-    context = _context(name, recipe, directory, stack, earlier)
-    if read is not None:
-        context.inputs.update(read(recipe, context.target))
-    done = directory.finished(name, context.inputs)
-    if done is not None:
-        print(f"{name}: done already in {directory.path / name}")
-        return ExitCode.OK
-    directory.begin(name, context.inputs)
-    began = time.monotonic()
-    with stagelog.stage_log(directory.log(name), error) as terminal:
-        results = body(context, terminal)
-        results["stage_seconds"] = round(time.monotonic() - began, 1)
-        directory.finish(name, context.inputs, results)
-        terminal.line(f"{name}: done in {results['stage_seconds']:.0f} s")
-    return ExitCode.OK
+    return _context(name, recipe, directory, stack, earlier)
 
 
 def _context(name: Stage, recipe: Recipe, directory: RunDirectory, stack: str, earlier: dict[str, Any]) -> Context:
@@ -113,8 +117,12 @@ def _context(name: Stage, recipe: Recipe, directory: RunDirectory, stack: str, e
     from draftkiln.target import facts as target_facts
     from draftkiln.target.resolve import ensure
 
-    target = ensure(recipe.target.source, cache.root() / "targets")
-    facts = target_facts.read(target)
+    target = ensure(recipe.target.source, cache.root())
+    facts = target_facts.check(
+        target,
+        trust_remote_code=recipe.target.trust_remote_code,
+        weights=recipe.target.load_format != "dummy",
+    )
     found = problems_on_target(recipe, facts)
     if found:
         raise ProblemsError([RecipeError(text) for text in found])

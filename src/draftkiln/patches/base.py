@@ -94,7 +94,7 @@ def _download(pin: str, folder: Path) -> Path:
     if done.returncode or len(wheels) != 1:
         raise NetworkError(
             f"cannot download {pin.split(maxsplit=1)[0]}",
-            why=done.stderr.strip() or "no wheel came",
+            why="; ".join(line for line in done.stderr.splitlines() if line.startswith("ERROR")) or done.stderr.strip(),
             fix="connect to a package index, or put the wheel into the cache (DRAFTKILN_CACHE)",
         )
     return wheels[0]

@@ -6,21 +6,11 @@ import difflib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from draftkiln.seams.inference import (
-    UNKNOWN,
-    Absent,
-    AnyOf,
-    ClassOf,
-    Engine,
-    InstanceOf,
-    Items,
-    Module,
-    Scalar,
-    Unknown,
-)
+from draftkiln.seams.inference import Engine
 from draftkiln.seams.modules import FunctionNode, ModuleIndex
 from draftkiln.seams.paths import Evaluator, Reached, Unreachable, fulfils
-from draftkiln.seams.signatures import call_problems
+from draftkiln.seams.signatures import CallShape, call_problems
+from draftkiln.seams.values import UNKNOWN, Absent, AnyOf, ClassOf, InstanceOf, Items, Module, Scalar, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,7 +88,7 @@ def with_baseline(seams: SeamList, sources: Sources, engine_name: str) -> SeamLi
 
 
 def _depends_on_target(seam: Seam) -> bool:
-    texts = [*seam.paths, seam.detail, *(item.path for item in seam.when)]
+    texts = [*seam.paths, seam.detail, *(path for item in seam.when for path in item.paths)]
     return any(text.startswith(("@model", "@decoder", "@worker.model_runner.model")) for text in texts)
 
 
@@ -121,11 +111,11 @@ def _check_seam(seam: Seam, evaluator: Evaluator) -> list[Break] | None:
         return None
     if seam.kind == "predicate":
         return _check_predicate(seam, evaluator)
-    outcomes = [_check_path(seam, path, evaluator) for path in seam.paths]
+    reached = [path for path in seam.paths if not isinstance(evaluator.value(path), Unreachable)]
+    outcomes = [_check_path(seam, path, evaluator) for path in reached]
     if any(outcome == [] for outcome in outcomes):
         return []
-    decided = [outcome for outcome in outcomes if outcome is not None]
-    return decided[0] if decided and len(decided) == len(outcomes) else None
+    return outcomes[0] if outcomes and None not in outcomes else None
 
 
 def _check_path(seam: Seam, path: str, evaluator: Evaluator) -> list[Break] | None:
@@ -133,11 +123,9 @@ def _check_path(seam: Seam, path: str, evaluator: Evaluator) -> list[Break] | No
     if seam.kind == "import":
         return _check_import(seam, path, evaluator)
     value = evaluator.value(path)
-    if isinstance(value, Unreachable):
-        return None
     if seam.kind == "call":
         return _check_call(seam, path, value, evaluator)
-    if isinstance(value, Absent | Unknown):
+    if isinstance(value, Absent | Unknown | Unreachable):
         return None
     if seam.kind == "attribute":
         found = evaluator.engine.attribute(value, seam.detail)
@@ -186,7 +174,7 @@ def _check_call(seam: Seam, path: str, value: Reached, evaluator: Evaluator) -> 
             return None  # the import's own seam says so
         return [_gone(seam, f"{_name(base)}.{name}", _members(base, evaluator), name)]
     options = value.options if isinstance(value, AnyOf) else (value,)
-    assert seam.shape is not None
+    shape = seam.shape or CallShape()
     problems: list[Break] | None = None
     for option in options:
         signature = None if isinstance(option, Unreachable) else evaluator.engine.signature(option)
@@ -201,7 +189,7 @@ def _check_call(seam: Seam, path: str, value: Reached, evaluator: Evaluator) -> 
                 str(signature),
                 parameter=item.parameter,
             )
-            for item in call_problems(signature, seam.shape)
+            for item in call_problems(signature, shape)
         ]
         if not problems:
             return _compared(seam, path, evaluator)

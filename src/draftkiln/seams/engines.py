@@ -52,7 +52,7 @@ def open_engine(wanted: str, python: Path | None = None) -> EngineSources:
         if match is None:
             raise UsageError(
                 f"--vllm {wanted}: no such wheel or folder, and not a version",
-                fix="give `installed`, a .whl file, a site-packages folder, or a version such as 0.16.0 or vllm==0.16.0",
+                fix="give `installed`, a .whl file, a site-packages folder, or a version such as 0.16.0",
             )
         sources = WheelSources(download(match["name"] or DISTRIBUTIONS[0], match["version"]))
     found = version_of(sources, *DISTRIBUTIONS)

@@ -28,18 +28,18 @@ Fact = Literal["has", "takes", "undecided"]
 class Condition:
     """What the patched file asks at run time before it reaches a seam.
 
-    `has`: a path has an attribute `name`; `takes`: a callable takes a parameter `name`; `undecided`: a question whose
-    answer sources cannot give, so that the seam is tolerated whatever it is.
+    `has`: the value at one of the alternative paths has an attribute `name`; `takes`: a callable takes a parameter
+    `name`; `undecided`: a question whose answer sources cannot give, so that the seam is tolerated whatever it is.
     """
 
     fact: Fact
-    path: str = ""
+    paths: tuple[str, ...] = ()
     name: str = ""
     holds: bool = True
 
     def negated(self) -> Condition:
         """The opposite answer."""
-        return self if self.fact == "undecided" else Condition(self.fact, self.path, self.name, not self.holds)
+        return self if self.fact == "undecided" else Condition(self.fact, self.paths, self.name, not self.holds)
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _record(seam: Seam) -> dict[str, Any]:
         record["call"] |= {"optional": list(shape.optional)} if shape.optional else {}
         record["call"] |= {"open": True} if shape.open else {}
     if seam.when:
-        record["when"] = [[item.fact, item.path, item.name, item.holds] for item in seam.when]
+        record["when"] = [[item.fact, list(item.paths), item.name, item.holds] for item in seam.when]
     record |= {"patch": seam.owner} if seam.owner else {}
     record |= {"baseline": seam.baseline} if seam.baseline else {}
     return record
@@ -143,7 +143,7 @@ def _seam(record: dict[str, Any]) -> Seam:
         call["positional"], tuple(call["keywords"]), tuple(call.get("optional", ())), call.get("open", False)
     )
     when: Sequence[Sequence[Any]] = record.get("when", [])
-    conditions = tuple(Condition(fact, path, name, holds) for fact, path, name, holds in when)
+    conditions = tuple(Condition(fact, tuple(paths), name, holds) for fact, paths, name, holds in when)
     return Seam(
         record["kind"],
         tuple(record["path"]),

@@ -6,9 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from draftkiln.seams import inference
-from draftkiln.seams.inference import UNKNOWN, Absent, ClassOf, InstanceOf, Unknown, Value
 from draftkiln.seams.modules import Definition, ModuleRef
+from draftkiln.seams.values import UNKNOWN, Absent, ClassOf, InstanceOf, Module, Unknown, Value
 
 if TYPE_CHECKING:
     from draftkiln.seams.inference import Engine
@@ -55,6 +54,8 @@ class Evaluator:
             if isinstance(value, Absent | Unreachable):
                 return UNREACHABLE
             value = self._step(value, match)
+            if match[0].startswith("?") and isinstance(value, Absent):
+                return UNREACHABLE  # the default is taken, an alternative of its own if it is vLLM's
         return value
 
     def _step(self, value: Value, match: re.Match[str]) -> Value:
@@ -63,8 +64,7 @@ class Evaluator:
             return self.engine.result(value)
         if text.startswith("["):
             return self.engine.part(value, int(text[1:-1]) if len(text) > 2 else None)  # noqa: PLR2004 - `[]` is two long
-        found = self.engine.attribute(value, match[1])
-        return UNKNOWN if text.startswith("?") and isinstance(found, Absent) else found
+        return self.engine.attribute(value, match[1])
 
     def _dotted(self, dotted: str) -> Reached:
         parts = dotted.split(".")
@@ -72,7 +72,7 @@ class Evaluator:
             module = ".".join(parts[:length])
             if self.engine.index.file_of(module) is None:
                 continue
-            value: Reached = inference.Module(module)
+            value: Reached = Module(module)
             for name in parts[length:]:
                 if isinstance(value, Absent | Unreachable):
                     return UNREACHABLE
@@ -105,22 +105,19 @@ class Evaluator:
         """The answer to a question of the patched file, None when the sources cannot give it."""
         if condition.fact == "undecided":
             return None
-        if condition.fact == "has":
-            answer = self._has(condition.path, condition.name)
-        else:
-            answer = self._takes(condition.path, condition.name)
-        return None if answer is None else answer is condition.holds
+        ask = self._has if condition.fact == "has" else self._takes
+        reached = [value for value in map(self.value, condition.paths) if not isinstance(value, Unreachable)]
+        answers = {ask(value, condition.name) for value in reached}
+        return answers.pop() is condition.holds if len(answers) == 1 and None not in answers else None
 
-    def _has(self, path: str, name: str) -> bool | None:
-        base = self.value(path)
-        if isinstance(base, Absent | Unreachable):
+    def _has(self, base: Value, name: str) -> bool | None:
+        if isinstance(base, Absent):
             return False
         found = self.engine.attribute(base, name)
         return None if found == UNKNOWN else not isinstance(found, Absent)
 
-    def _takes(self, path: str, name: str) -> bool | None:
-        value = self.value(path)
-        if isinstance(value, Unreachable | Absent):
+    def _takes(self, value: Value, name: str) -> bool | None:
+        if isinstance(value, Absent):
             return False
         signature = self.engine.signature(value)
         return None if signature is None else name in signature.names or signature.takes_any_keyword

@@ -14,6 +14,7 @@ import importlib
 import json
 import multiprocessing
 import os
+import re
 import sys
 import tempfile
 import time
@@ -53,7 +54,10 @@ class State:
 
     def add(self, found: Finding) -> None:
         """Keep a finding once."""
-        if not any((item.number, item.what) == (found.number, found.what) and found.number is not None for item in self.findings):
+        if not any(
+            (item.number, item.what) == (found.number, found.what) and found.number is not None
+            for item in self.findings
+        ):
             self.findings.append(found)
 
 
@@ -83,8 +87,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _imports() -> tuple[ModuleType, str]:
-    import torch  # noqa: PLC0415 - the environment variables above come first
-    import vllm  # noqa: PLC0415
+    import torch
+    import vllm
 
     torch.set_num_threads(1)  # a pool of threads would not survive the fork
     generator = importlib.import_module(GENERATOR)
@@ -95,14 +99,14 @@ def _imports() -> tuple[ModuleType, str]:
 
 
 def _on_cpu() -> bool:
-    from vllm.platforms import current_platform  # noqa: PLC0415
+    from vllm.platforms import current_platform
 
     return bool(current_platform.is_cpu())
 
 
 def probe(generator: ModuleType) -> list[Finding]:
     """All findings, by running scenario after scenario in forked processes."""
-    from draftkiln.seams.probe_scenarios import SCENARIOS  # noqa: PLC0415 - needs torch
+    from draftkiln.seams.probe_scenarios import SCENARIOS
 
     state = State()
     with tempfile.TemporaryDirectory(prefix="draftkiln-probe-") as folder:
@@ -116,7 +120,7 @@ def probe(generator: ModuleType) -> list[Finding]:
 
 
 def _in_child(generator: ModuleType, folder: Path, state: State) -> State:
-    from draftkiln.seams.probe_scenarios import SCENARIOS  # noqa: PLC0415 - needs torch
+    from draftkiln.seams.probe_scenarios import SCENARIOS
 
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
@@ -126,7 +130,10 @@ def _in_child(generator: ModuleType, folder: Path, state: State) -> State:
     latest = state
     try:
         while receiver.poll(_PATIENCE):
-            latest = receiver.recv()
+            message = receiver.recv()
+            if message is None:  # not the pipe's end: the worker, a grandchild, keeps it open a while
+                return latest
+            latest = message
         name = SCENARIOS[latest.scenario].name if latest.scenario < len(SCENARIOS) else "the end"
         latest.add(finding(None, name, f"no answer for {_PATIENCE:.0f} s"))
     except EOFError:
@@ -145,7 +152,7 @@ def _child(generator: ModuleType, folder: Path, state: State, sender: Connection
         state.add(finding(None, "the probe itself", traceback.format_exc()[-2000:]))
         sender.send(state)
     finally:
-        sender.close()
+        sender.send(None)
         os._exit(0)  # the worker sees its parent gone and ends
 
 
@@ -158,7 +165,7 @@ class Session:
 
     def run(self) -> None:
         """Run the scenarios that are left; stop where the generator must be built anew."""
-        from draftkiln.seams.probe_scenarios import SCENARIOS  # noqa: PLC0415 - needs torch
+        from draftkiln.seams.probe_scenarios import SCENARIOS
 
         self._prepare()
         first = SCENARIOS[self.state.scenario].name
@@ -170,7 +177,9 @@ class Session:
                 self.sender.send(self.state)
             return
         if self.trusted is False:
-            self.state.add(finding(14, "building the generator", "AutoTokenizer.from_pretrained without trust_remote_code=True"))
+            self.state.add(
+                finding(14, "building the generator", "AutoTokenizer.from_pretrained without trust_remote_code=True")
+            )
         while self.state.scenario < len(SCENARIOS):
             if not self._scenario(built, SCENARIOS[self.state.scenario]):
                 return
@@ -178,11 +187,13 @@ class Session:
             self.sender.send(self.state)
 
     def _prepare(self) -> None:
-        from vllm.v1.executor import multiproc_executor  # noqa: PLC0415
+        from vllm.v1.executor import multiproc_executor
 
-        from draftkiln.seams import probe_shims  # noqa: PLC0415 - needs torch
+        from draftkiln.seams import probe_shims
 
         multiproc_executor.get_mp_context = lambda: multiprocessing.get_context("fork")
+        # Waiting seconds for a worker that is thrown away anyway is no part of a probe.
+        self.generator.VllmHiddenStatesGenerator.__del__ = lambda _: None
         self._watch_tokenizer()
         for number in self.state.mended:
             if number == _SIGNATURES:
@@ -198,7 +209,7 @@ class Session:
             """AutoTokenizer that notes whether remote code is allowed."""
 
             @staticmethod
-            def from_pretrained(*positional: Any, **keywords: Any) -> Any:  # noqa: ANN401 - as the original
+            def from_pretrained(*positional: Any, **keywords: Any) -> Any:
                 session.trusted = keywords.get("trust_remote_code") is True
                 return original.from_pretrained(*positional, **keywords)
 
@@ -207,11 +218,11 @@ class Session:
     def _misfit(self, callee: str, problem: str, name: str) -> None:
         self.state.add(finding(_NUMBERS.get(name), "building the generator", f"{callee}: {problem} {name}"))
 
-    def _build(self) -> Any:  # noqa: ANN401 - the generator of the probed tree
-        import inspect  # noqa: PLC0415
+    def _build(self) -> Any:
+        import inspect
 
-        from draftkiln.seams import probe_shims  # noqa: PLC0415 - needs torch
-        from draftkiln.seams.probe_scenarios import LAYERS, MAX_MODEL_LEN  # noqa: PLC0415
+        from draftkiln.seams import probe_shims
+        from draftkiln.seams.probe_scenarios import LAYERS, MAX_MODEL_LEN
 
         generator = self.generator.VllmHiddenStatesGenerator
         optional = {"trust_remote_code": True} if "trust_remote_code" in inspect.signature(generator).parameters else {}
@@ -220,9 +231,9 @@ class Session:
             probe_shims.after(number, built.executor)
         return built
 
-    def _scenario(self, built: Any, scenario: Any) -> bool:  # noqa: ANN401
+    def _scenario(self, built: Any, scenario: Any) -> bool:
         """Run one scenario; True when the next may run in this process."""
-        from draftkiln.seams.probe_scenarios import judge  # noqa: PLC0415 - needs torch
+        from draftkiln.seams.probe_scenarios import judge
 
         for batch in scenario.batches():
             try:
@@ -246,14 +257,16 @@ class Session:
         """Turn a failure into a finding; True when it is worked round from now on."""
         print(trace, file=sys.stderr)
         number = recognised(trace)
-        misfit = building and _SIGNATURES not in self.state.mended and ("TypeError" in trace or "ValidationError" in trace)
+        misfit = (
+            building and _SIGNATURES not in self.state.mended and ("TypeError" in trace or "ValidationError" in trace)
+        )
         if misfit:
             self.state.mended.append(_SIGNATURES)
         elif number is not None and KNOWN[number].mended and number not in self.state.mended:
-            self.state.add(finding(number, scenario, _last_line(trace)))
+            self.state.add(finding(number, scenario, _shown(trace)))
             self.state.mended.append(number)
         else:
-            self.state.add(finding(number, scenario, _last_line(trace)))
+            self.state.add(finding(number, scenario, _shown(trace)))
             self.state.scenario += 0 if building else 1
             if not building:
                 self.sender.send(self.state)
@@ -262,12 +275,18 @@ class Session:
         return True
 
 
-def _last_line(trace: str) -> str:
-    lines = [line for line in trace.strip().splitlines() if line.strip()]
-    last = lines[-1].strip()
-    if last.endswith("Error"):  # an error without a text: the line that raised it says more
-        last = f"{last}: {lines[-2].strip()}" if not set(lines[-2].strip()) <= set("^~ ") else f"{last}: {lines[-3].strip()}"
-    return last[:400]
+def _shown(trace: str) -> str:
+    """The error and the line of speculators that it came through last."""
+    lines = [line.strip() for line in trace.strip().splitlines() if line.strip(" ^~")]
+    places = [place for place, line in enumerate(lines) if line.startswith("File ") and "/speculators/" in line]
+    through = ""
+    if places:
+        match = re.search(r'/(speculators/[^"]+)", line (\d+)', lines[places[-1]])
+        through = f" (at {match[1]}:{match[2]}: {lines[places[-1] + 1]})" if match else ""
+    last = lines[-1]
+    if re.fullmatch(r"\w*(Error|Exception)", last):  # an error without a text: the line that raised it says more
+        last = f"{last}: {lines[-2]}"
+    return f"{last[:300]}{through}"
 
 
 if __name__ == "__main__":

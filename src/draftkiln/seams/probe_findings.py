@@ -40,7 +40,12 @@ KNOWN = {
             "call the one that the build has",
             ("has no attribute 'get_input_embeddings'", "has no attribute 'embed_input_ids'"),
         ),
-        Known(7, "a prompt that fills a block of 16 has no block hashes", "give the request a block hasher", ("block_hashes",)),
+        Known(
+            7,
+            "a prompt that fills a block of 16 has no block hashes",
+            "give the request a block hasher",
+            ("block_hashes",),
+        ),
         Known(
             8,
             "collective_rpc(unique_reply_rank=0) gives the bare reply, not a list of one",
@@ -53,8 +58,15 @@ KNOWN = {
             "call sample_tokens when execute_model returns None",
             ("sample_tokens() must be called",),
         ),
-        Known(10, "prefix caching drops or mixes up rows of prompts that were seen before", "switch prefix caching off"),
-        Known(11, "rows of a prompt split across steps come from another prompt", "keep a request until all its tokens are computed", mended=False),
+        Known(
+            10, "prefix caching drops or mixes up rows of prompts that were seen before", "switch prefix caching off"
+        ),
+        Known(
+            11,
+            "rows of a prompt split across steps come from another prompt",
+            "keep a request until all its tokens are computed",
+            mended=False,
+        ),
         Known(
             12,
             "results come in another order, or prompts past the first 32 are never served",
@@ -62,7 +74,12 @@ KNOWN = {
             ("not found in captured states",),
             mended=False,
         ),
-        Known(13, "a prompt of exactly the maximum length loses a token", "leave room for the one generated token", mended=False),
+        Known(
+            13,
+            "a prompt of exactly the maximum length loses a token",
+            "leave room for the one generated token",
+            mended=False,
+        ),
         Known(14, "the tokenizer is loaded without trust_remote_code", "pass it on", mended=False),
     )
 }
@@ -70,7 +87,7 @@ KNOWN = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that went wrong: `number` in docs/patches.md (None for one that is not there), where, and how it showed."""
+    """One thing that went wrong: its `number` in docs/patches.md (None if it is not there), where, how it showed."""
 
     number: int | None
     scenario: str
@@ -87,7 +104,13 @@ def finding(number: int | None, scenario: str, seen: str) -> Finding:
     """A finding of a numbered break, or of something unknown."""
     known = KNOWN.get(number) if number is not None else None
     if known is None:
-        return Finding(None, scenario, "something that is not among the known breaks", seen, "read the log; report it if vLLM is at fault")
+        return Finding(
+            None,
+            scenario,
+            "something that is not among the known breaks",
+            seen,
+            "read the log; report it if vLLM is at fault",
+        )
     return Finding(number, scenario, known.what, seen, known.fix)
 
 

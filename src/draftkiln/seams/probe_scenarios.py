@@ -35,10 +35,16 @@ def _salted(lengths: Sequence[int], first: int) -> list[Prompt]:
 
 SCENARIOS = (
     Scenario("two short prompts", None, lambda: [_salted([5, 9], 0)]),
-    Scenario("prompts around the block size (1, 15, 16, 17, 31, 32, 33)", None, lambda: [_salted([1, 15, 16, 17, 31, 32, 33], 10)]),
+    Scenario(
+        "prompts around the block size (1, 15, 16, 17, 31, 32, 33)",
+        None,
+        lambda: [_salted([1, 15, 16, 17, 31, 32, 33], 10)],
+    ),
     Scenario("a second batch", None, lambda: [_salted([7, 20], 20), _salted([12, 6], 30)]),
     Scenario("the same prompts again", 10, lambda: [_salted([64, 48], 40)] * 2),
-    Scenario("prompts that share a prefix", 10, lambda: [[prompt(48, 50) + prompt(8, 51)], [prompt(48, 50) + prompt(9, 52)]]),
+    Scenario(
+        "prompts that share a prefix", 10, lambda: [[prompt(48, 50) + prompt(8, 51)], [prompt(48, 50) + prompt(9, 52)]]
+    ),
     Scenario("18 prompts of 500 tokens, budget 8192", 11, lambda: [_salted([500] * 18, 60)]),
     Scenario("20 prompts of different lengths", 12, lambda: [_salted(range(21, 41), 100)]),
     Scenario("40 prompts", 12, lambda: [_salted([24] * 40, 130)]),
@@ -46,7 +52,7 @@ SCENARIOS = (
 )
 
 
-def judge(prompts: Sequence[Prompt], results: Any) -> tuple[str, str] | None:  # noqa: ANN401 - whatever generate gave
+def judge(prompts: Sequence[Prompt], results: Any) -> tuple[str, str] | None:
     """What is wrong with the results of one batch as (kind, text), None when all is right.
 
     Kinds: `count`, `order`, `tokens`, `layers`, `rows`, `values`.

@@ -41,11 +41,11 @@ def forgive(generator: ModuleType, report: Callable[[str, str, str], None]) -> N
             setattr(generator, name, _forgiving(name, original, report))
 
 
-def _forgiving(name: str, original: Any, report: Callable[[str, str, str], None]) -> Any:  # noqa: ANN401 - any callable
+def _forgiving(name: str, original: Any, report: Callable[[str, str, str], None]) -> Any:
     parameters = inspect.signature(original).parameters
     open_ended = any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters.values())
 
-    def call(*positional: Any, **keywords: Any) -> Any:  # noqa: ANN401 - as the original
+    def call(*positional: Any, **keywords: Any) -> Any:
         for keyword in [item for item in keywords if item not in parameters and not open_ended]:
             report(name, "unexpected keyword", keyword)
             del keywords[keyword]
@@ -77,42 +77,44 @@ def before(number: int, generator: ModuleType) -> None:
     elif number == 10:  # noqa: PLR2004
         original = generator.CacheConfig
 
-        def without_prefix_caching(*positional: Any, **keywords: Any) -> Any:  # noqa: ANN401 - as the original
+        def without_prefix_caching(*positional: Any, **keywords: Any) -> Any:
             return original(*positional, **{**keywords, "enable_prefix_caching": False})
 
         generator.CacheConfig = without_prefix_caching  # type: ignore[attr-defined]
 
 
 def _hash_blocks(generator: ModuleType) -> None:
-    from vllm.utils.hashing import get_hash_fn_by_name  # noqa: PLC0415 - absent in old builds
-    from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash  # noqa: PLC0415
+    from vllm.utils.hashing import get_hash_fn_by_name
+    from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 
     function = get_hash_fn_by_name("sha256")
     init_none_hash(function)
     original = generator.Request
 
-    def hashed(*positional: Any, **keywords: Any) -> Any:  # noqa: ANN401 - as the original
+    def hashed(*positional: Any, **keywords: Any) -> Any:
         keywords.setdefault("block_hasher", get_request_block_hasher(16, function))
         return original(*positional, **keywords)
 
     generator.Request = hashed  # type: ignore[attr-defined]
 
 
-def after(number: int, executor: Any) -> None:  # noqa: ANN401 - an executor of vLLM
+def after(number: int, executor: Any) -> None:
     """Work round breaks that are mended on the built executor."""
     if number == 8:  # noqa: PLR2004
         rpc = executor.collective_rpc
 
-        def nested(*positional: Any, **keywords: Any) -> Any:  # noqa: ANN401 - as the original
+        def nested(*positional: Any, **keywords: Any) -> Any:
             reply = rpc(*positional, **keywords)
-            asked = keywords.get("unique_reply_rank") is not None and isinstance(positional[0] if positional else None, str)
+            asked = keywords.get("unique_reply_rank") is not None and isinstance(
+                positional[0] if positional else None, str
+            )
             return [reply] if asked and positional[0] == "_get_captured_states" else reply
 
         executor.collective_rpc = nested
     elif number == 9:  # noqa: PLR2004
         execute = executor.execute_model
 
-        def finished(scheduler_output: Any, *rest: Any, **keywords: Any) -> Any:  # noqa: ANN401 - as the original
+        def finished(scheduler_output: Any, *rest: Any, **keywords: Any) -> Any:
             output = execute(scheduler_output, *rest, **keywords)
             return executor.sample_tokens(None) if output is None else output
 

@@ -74,6 +74,7 @@ def as_text(result: Result, seams: SeamList, engine: str, seconds: float) -> str
     told = f"{broken} broken" + (f", {changed} changed since {seams.engine}" if changed else "")
     undecided = f", {len(result.undecided)} that sources cannot answer (see --json)" if result.undecided else ""
     lines.append(
-        f"speculators {seams.speculators} ({seams.series}) on {engine}: {result.checked} seams, {told}{undecided}; {seconds:.1f} s"
+        f"speculators {seams.speculators} ({seams.series}) on {engine}: "
+        f"{result.checked} seams, {told}{undecided}; {seconds:.1f} s"
     )
     return "\n".join(lines)

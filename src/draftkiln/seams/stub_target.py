@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from vllm.distributed import get_pp_group
 from vllm.model_executor.models import ModelRegistry
 from vllm.model_executor.models.interfaces import SupportsEagle3
 
@@ -42,7 +41,7 @@ def encode(tokens: Sequence[int], layer: int) -> torch.Tensor:
     return rows
 
 
-class _Layer(nn.Module):
+class _Layer(nn.Module):  # type: ignore[misc]
     """Adds one to the layer's mark, half of it to the hidden part and half to the residual, in place."""
 
     def __init__(self, attention: nn.Module) -> None:
@@ -51,7 +50,12 @@ class _Layer(nn.Module):
         self.self_attn.attn = attention
 
     def forward(
-        self, positions: torch.Tensor, hidden_states: torch.Tensor, residual: torch.Tensor | None = None, *_rest: object, **_more: object
+        self,
+        positions: torch.Tensor,
+        hidden_states: torch.Tensor,
+        residual: torch.Tensor | None = None,
+        *_rest: object,
+        **_more: object,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if residual is None:
             residual = torch.zeros_like(hidden_states)
@@ -62,15 +66,15 @@ class _Layer(nn.Module):
         return hidden_states, residual
 
 
-class _Norm(nn.Module):
-    def forward(self, hidden_states: torch.Tensor, residual: torch.Tensor | None = None) -> Any:  # noqa: ANN401 - as vLLM's
+class _Norm(nn.Module):  # type: ignore[misc]
+    def forward(self, hidden_states: torch.Tensor, residual: torch.Tensor | None = None) -> Any:
         return hidden_states if residual is None else (hidden_states.add_(residual), residual)
 
 
-class _Decoder(nn.Module):
+class _Decoder(nn.Module):  # type: ignore[misc]
     """Has what the worker relies on: layers, norm, start_layer, end_layer and the embedding method."""
 
-    def __init__(self, vllm_config: Any, prefix: str) -> None:  # noqa: ANN401 - a VllmConfig
+    def __init__(self, vllm_config: Any, prefix: str) -> None:
         super().__init__()
         attention = _attention_class()
         self.layers = nn.ModuleList(
@@ -98,22 +102,25 @@ class _Decoder(nn.Module):
         return rows
 
     def forward(
-        self, input_ids: torch.Tensor, positions: torch.Tensor, intermediate_tensors: object = None, inputs_embeds: torch.Tensor | None = None
+        self,
+        input_ids: torch.Tensor,
+        positions: torch.Tensor,
+        intermediate_tensors: object = None,
+        inputs_embeds: torch.Tensor | None = None,
     ) -> torch.Tensor:
         del intermediate_tensors
         hidden_states = self._embed(input_ids) if inputs_embeds is None else inputs_embeds
         residual = None
         for layer in self.layers:
             hidden_states, residual = layer(positions, hidden_states, residual)
-        return self.norm(hidden_states, residual)[0]  # type: ignore[no-any-return]
+        return self.norm(hidden_states, residual)[0]
 
 
 class ProbeForCausalLM(nn.Module, SupportsEagle3):  # type: ignore[misc]
     """The whole target; its next token is always 0."""
 
-    def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:  # noqa: ANN401 - a VllmConfig
+    def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         super().__init__()
-        assert get_pp_group().world_size == 1
         self.config = vllm_config.model_config.hf_config
         self.model = _Decoder(vllm_config, f"{prefix}.model" if prefix else "model")
 
@@ -126,10 +133,14 @@ class ProbeForCausalLM(nn.Module, SupportsEagle3):  # type: ignore[misc]
         return self.model._embed(input_ids)  # noqa: SLF001 - its own decoder
 
     def forward(
-        self, input_ids: torch.Tensor, positions: torch.Tensor, intermediate_tensors: object = None, inputs_embeds: torch.Tensor | None = None
+        self,
+        input_ids: torch.Tensor,
+        positions: torch.Tensor,
+        intermediate_tensors: object = None,
+        inputs_embeds: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Final states `[T, 64]`."""
-        return self.model(input_ids, positions, intermediate_tensors, inputs_embeds)  # type: ignore[no-any-return]
+        return self.model(input_ids, positions, intermediate_tensors, inputs_embeds)
 
     def compute_logits(self, hidden_states: torch.Tensor, *_: object) -> torch.Tensor:
         """Logits `[T, 256]` that are all zero."""
@@ -158,7 +169,7 @@ def embedding_method() -> str:
     return "embed_input_ids" if hasattr(decoder, "embed_input_ids") else "get_input_embeddings"
 
 
-def _attention_class() -> Any:  # noqa: ANN401 - a class of vLLM
+def _attention_class() -> Any:
     for module in _ATTENTION:
         try:
             return import_module(module).Attention
@@ -197,7 +208,7 @@ def write(folder: Path) -> None:
         "tie_word_embeddings": False,
     }
     words = {"<unk>": 0, "<s>": 1, "</s>": 2} | {f"w{number}": number for number in range(3, VOCAB)}
-    tokenizer = {
+    tokenizer: dict[str, Any] = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
@@ -208,6 +219,11 @@ def write(folder: Path) -> None:
         "decoder": None,
         "model": {"type": "WordLevel", "vocab": words, "unk_token": "<unk>"},
     }
-    special = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    special = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "unk_token": "<unk>",
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+    }
     for name, value in (("config.json", config), ("tokenizer.json", tokenizer), ("tokenizer_config.json", special)):
         (folder / name).write_text(json.dumps(value), encoding="utf-8")

@@ -93,9 +93,9 @@ def write_wheel(folder, version, files):
     data[f"{info}RECORD"] = record.written(data, f"{info}RECORD")
     path = folder / f"speculators-{version}-py3-none-any.whl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(path, "w") as archive:
         for name, value in data.items():
-            archive.writestr(name, value)
+            archive.writestr(zipfile.ZipInfo(name), value)
     return path
 
 
@@ -160,3 +160,14 @@ class Project:
     def state(self):
         """Every file of the queue, to see that nothing changed."""
         return {path: path.read_bytes() for path in sorted(self.queue.rglob("*")) if path.is_file()}
+
+
+def make_project(folder, releases):
+    found = Project(folder / "project", folder / "cache")
+    (found.queue / "series").mkdir(parents=True)
+    (found.root / "containers" / "stacks").mkdir(parents=True)
+    (found.root / "tests").mkdir()
+    (found.root / "tests" / "test_it.py").write_text("def test_it():\n    pass\n")
+    for version, files in releases.items():
+        found.release(version, files)
+    return found

@@ -1,7 +1,8 @@
 import json
+import shutil
 
 import pytest
-from fake_releases import GENERATOR, WORKER
+from fake_releases import GENERATOR, RELEASES, WORKER, make_project
 
 from draftkiln.cli import main
 from draftkiln.patches import queue, uses, wheel
@@ -23,19 +24,28 @@ def lock(project, stack, version, series):
     )
 
 
-@pytest.fixture
-def good(project, capsys):
-    """Two stacks on two releases that share a patch, everything right."""
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Two stacks on two releases that share a patch, everything right; made once."""
+    project = make_project(tmp_path_factory.mktemp("made"), RELEASES)
     first = project.patch("one", EDIT)
     project.patch("two", LOOP, before=first, Upstream_Status="Submitted [https://example.org/1]")
     project.series("s10", "one", "two")
     project.series("s11", "two", "one")
     project.stack("a", "1.0", "s10")
     project.stack("b", "1.1", "s11")
-    assert main(["patches", "export"]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DRAFTKILN_HOME", str(project.root))
+        patch.setenv("DRAFTKILN_CACHE", str(project.cache))
+        assert main(["patches", "export"]) == 0
     lock(project, "a", "1.0", "s10")
     lock(project, "b", "1.1", "s11")
-    capsys.readouterr()
+    return project
+
+
+@pytest.fixture
+def good(made, project):
+    shutil.copytree(made.root, project.root, dirs_exist_ok=True)
     return project
 
 
@@ -88,8 +98,8 @@ def test_every_finding_comes_in_one_run(good, capsys):
         "series/s10:3: no patch 'nothing'",
         "series/unused: no stack uses this series",
         "lonely.patch: in no series",
-        "one.patch: Check tests/test_it.py::test_it: no such test",
-        "two.patch: Check",
+        "one.patch: Check names no test",
+        "two.patch: Check names no test",
         "stack b: the pristine wheel of speculators 1.1 is not known",
         "one.patch: not as git writes it",
     ]:
@@ -103,6 +113,12 @@ def test_every_finding_comes_in_one_run(good, capsys):
 def test_a_stack_without_a_locked_series_is_told_so(good):
     good.stack("a", "1.0", "s10")
     assert findings(good) == ["stack a: patched tree and wheel are not locked"]
+
+
+def test_a_patch_for_other_engines_is_told_per_stack(good):
+    path = good.queue / "one.patch"
+    path.write_text(path.read_text().replace("\nCheck:", "\nNeeds-Vllm: >=0.18,<0.20 [renamed]\nCheck:"))
+    assert findings(good) == ["stack a: one is not for vLLM 0.16.0", "stack b: one is not for vLLM 0.16.0"]
 
 
 def test_a_series_that_does_not_fit_names_its_stack(good):
@@ -120,7 +136,10 @@ def test_a_test_in_a_class_counts_and_a_helper_does_not(good):
     path.write_text(path.read_text().replace("::test_it", "::TestIt::test_it"))
     other = good.queue / "two.patch"
     other.write_text(other.read_text().replace("::test_it", "::helper"))
-    assert findings(good) == [f"{other}: Check tests/test_it.py::helper: no such test"]
+    found = check(good.queue, good.root).problems
+    assert [(problem.what, problem.why) for problem in found] == [
+        (f"{other}: Check names no test", "there is no tests/test_it.py::helper")
+    ]
 
 
 def test_a_variant_must_change_the_same_functions(good):

@@ -1,9 +1,12 @@
-"""Write the small targets that the engine tests extract from: one DeepseekV3, one Llama, both of hidden size 256.
+"""Write the small targets that the engine tests extract from: a DeepseekV3 and a Llama, both of hidden size 256.
 
-Run by a stack's Python: `make_targets.py FOLDER`. Weights come from a fixed seed. All experts of the DeepseekV3 are
+Run by a stack's Python: `make_targets.py FOLDER`. `coded` is a third one, without weights, whose tokenizer is code of
+its own. Weights come from a fixed seed. All experts of the DeepseekV3 are
 always chosen: a router that picks some would tip over on bfloat16 rounding, and states could not be compared.
 """
 
+import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -81,12 +84,33 @@ def fill(model: PreTrainedModel) -> None:
     for name, weight in model.named_parameters():
         if weight.dim() == 1:
             continue
-        spread = 1.0 if "embed" in name else 1.2 / weight.shape[-1] ** 0.5
+        spread = 1.0 if "embed" in name else 0.9 / weight.shape[-1] ** 0.5
         weight.data.normal_(0.0, spread, generator=generator)
 
 
+TOKENIZER_CODE = """
+from transformers import PreTrainedTokenizerFast
+
+
+class CodedTokenizer(PreTrainedTokenizerFast):
+    pass
+"""
+
+
+def write_coded(source: Path, folder: Path) -> None:
+    """Write a target like `source` whose tokenizer class is in the folder itself."""
+    folder.mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        shutil.copy(source / name, folder / name)
+    settings = json.loads((source / "tokenizer_config.json").read_text())
+    settings["tokenizer_class"] = "CodedTokenizer"
+    settings["auto_map"] = {"AutoTokenizer": [None, "tokenization_coded.CodedTokenizer"]}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    (folder / "tokenization_coded.py").write_text(TOKENIZER_CODE)
+
+
 def main() -> None:
-    """Write FOLDER/deepseek and FOLDER/llama."""
+    """Write FOLDER/deepseek, FOLDER/llama and FOLDER/coded."""
     folder = Path(sys.argv[1])
     words = {f"w{i}": i for i in range(VOCABULARY)}
     tokenizer = PreTrainedTokenizerFast(
@@ -97,6 +121,7 @@ def main() -> None:
         fill(model)
         model.to(torch.bfloat16).save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
+    write_coded(folder / "deepseek", folder / "coded")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,148 @@
+"""Which rows a sample gets: real scheduler and worker extension over a stub whose rows say where they come from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from conftest import LOUD
+
+if TYPE_CHECKING:
+    from conftest import Trees
+
+pytestmark = pytest.mark.engine
+
+CHUNKS_OF_SEVEN = {"max_num_batched_tokens": 7, "max_num_seqs": 4}
+LAYER_IDS = (0, 3, 4)
+"""In the order in which they come back, not that in which `drive.py` asks for them."""
+
+
+def sample(length: int, first: int = 10) -> list[int]:
+    return [first + i for i in range(length)]
+
+
+def rows(ids: list[int]) -> list[list[list[float]]]:
+    """The stub's stream for these tokens, by captured layer."""
+    return [
+        [[token, position, sum(10**i for i in range(layer + 1))] for position, token in enumerate(ids)]
+        for layer in LAYER_IDS
+    ]
+
+
+def right(call: dict[str, Any], samples: list[list[int]]) -> bool:
+    return call.get("value") == [{"ids": ids, "states": rows(ids)} for ids in samples]
+
+
+SPLIT = [sample(length, 10 * length) for length in (1, 7, 8, 15, 16, 33)]
+PREFIX = sample(32)
+SHARED = [PREFIX + [200], PREFIX + [300, 301], PREFIX, PREFIX]
+BLOCK = [sample(length) for length in (1, 15, 16, 17, 31, 32, 33)]
+RANKS = ("bare", "1", "2", "4", "8", "nested", "second", "none")
+
+
+@pytest.fixture(scope="module")
+def outcomes(drive: Any, trees: Trees) -> dict[str, Any]:
+    full = trees.full()
+    only_loud = trees.only("only-loud-with-limits", [*LOUD, "trust-remote-code", "scheduling-limits"])
+    failing = {"generator": CHUNKS_OF_SEVEN, "calls": [SPLIT, BLOCK], "executor": {"fail_at_step": 1}}
+    silent = ["trust-remote-code", "rows-per-request", "room-for-sampled-token"]
+    caching_on = [*LOUD, *silent]
+    scenarios: dict[str, dict[str, Any]] = {
+        "split": {"tree": full, "generator": CHUNKS_OF_SEVEN, "calls": [SPLIT, SPLIT, SPLIT[3:4]]},
+        "split, padded": {"tree": full, "generator": CHUNKS_OF_SEVEN, "calls": [SPLIT], "executor": {"padding": 5}},
+        "keyword layers": {"tree": full, "executor": {"layer": "KeywordLayer"}, "calls": [SPLIT]},
+        "shared": {"tree": full, "calls": [SHARED, SHARED]},
+        "block": {"tree": full, "calls": [BLOCK]},
+        "block, no hasher": {"tree": trees.without("prefix-caching-off"), "calls": [[sample(15)], [sample(16)]]},
+        "lengths": {"tree": full, "calls": [[sample(64)], [sample(65)], [[]], [sample(64), sample(64, 300)]]},
+        "cut": {"tree": trees.without("room-for-sampled-token"), "calls": [[sample(64)], [sample(65)]]},
+        "many": {"tree": full, "calls": [[sample(9, 5 * n) for n in range(count)] for count in (1, 32, 33, 65)]},
+        "failing": {"tree": full, **failing},
+        "failing, without": {"tree": trees.without("failed-call"), **failing},
+        "ended": {"tree": full, "calls": [SPLIT]},
+        "ended, without": {"tree": trees.without("tell-workers-finished"), "calls": [SPLIT]},
+        "loud, split": {"tree": only_loud, "generator": CHUNKS_OF_SEVEN, "calls": [SPLIT]},
+        "loud, order": {"tree": only_loud, "calls": [SPLIT]},
+        "loud, shared": {"tree": only_loud, "calls": [SHARED, SHARED]},
+        "shared, caching on": {"tree": trees.only("caching-on", caching_on), "calls": [SHARED]},
+        **{f"{ranks} replies": {"tree": full, "calls": [SPLIT], "executor": {"replies": ranks}} for ranks in RANKS},
+    }
+    played: dict[str, Any] = drive(scenarios)
+    return played
+
+
+def test_prompts_split_over_steps_in_another_order(outcomes: dict[str, Any]) -> None:
+    """Public cases 2 and 6: chunks of 7, requests laid out backwards in each step, a repeated call, padded rows."""
+    first, again, alone = outcomes["split"]["calls"]
+    assert right(first, SPLIT)
+    assert right(again, SPLIT)
+    assert right(alone, SPLIT[3:4])
+    assert right(outcomes["split, padded"]["calls"][0], SPLIT)
+    assert any(len(step) > 1 for step in outcomes["split"]["steps"]), "no step held the tail of one and the head of another"
+
+
+def test_only_loud_breaks_mended_gives_rows_of_other_samples(outcomes: dict[str, Any]) -> None:
+    for name in ("loud, split", "loud, order", "loud, shared"):
+        for call, samples in zip(outcomes[name]["calls"], (SPLIT if "shared" not in name else SHARED,) * 2, strict=False):
+            assert "value" in call, call
+            assert not right(call, samples), name
+
+
+def test_fourth_value_and_keyword_only_names(outcomes: dict[str, Any]) -> None:
+    """Public case 55: the model's own forward calls its layers."""
+    assert right(outcomes["keyword layers"]["calls"][0], SPLIT)
+
+
+def test_prompt_that_fills_a_block(outcomes: dict[str, Any]) -> None:
+    """Public case 37: 15 tokens are not enough of a smoke test, blocks have 16."""
+    assert right(outcomes["block"]["calls"][0], BLOCK)
+    short, full_block = outcomes["block, no hasher"]["calls"]
+    assert right(short, [sample(15)])
+    assert full_block["error"] == "AssertionError"
+    assert full_block["message"] == ""
+
+
+def test_shared_prefixes(outcomes: dict[str, Any]) -> None:
+    """Public case 5; with caching on, the rows that are missing are an error and not another sample's."""
+    for call in outcomes["shared"]["calls"]:
+        assert right(call, SHARED)
+    assert "went on at token" in outcomes["shared, caching on"]["calls"][0]["message"]
+
+
+def test_more_samples_than_max_num_seqs(outcomes: dict[str, Any]) -> None:
+    """Public case 4."""
+    for count, call in zip((1, 32, 33, 65), outcomes["many"]["calls"], strict=True):
+        assert right(call, [sample(9, 5 * n) for n in range(count)]), count
+
+
+def test_longer_sample_is_refused(outcomes: dict[str, Any]) -> None:
+    whole, longer, empty, after = outcomes["lengths"]["calls"]
+    assert right(whole, [sample(64)])
+    assert longer["error"] == empty["error"] == "ValueError"
+    assert "Sample 0 has 65 tokens, allowed are 1 to 64" in longer["message"]
+    assert "Sample 0 has 0 tokens" in empty["message"]
+    assert right(after, [sample(64), sample(64, 300)])
+    for call in outcomes["cut"]["calls"]:
+        assert right(call, [sample(63)]), "0.3.0 cuts without a word"
+
+
+def test_replies_of_several_ranks(outcomes: dict[str, Any]) -> None:
+    """Public case 71: rank 0 has the data; without it there is an error, never another rank's or nothing."""
+    for replies in ("bare", "1", "2", "4", "8", "nested"):
+        assert right(outcomes[f"{replies} replies"]["calls"][0], SPLIT), replies
+    for replies in ("second", "none"):
+        assert outcomes[f"{replies} replies"]["calls"][0]["message"] == "Failed to capture hidden states from worker"
+
+
+def test_failed_call_leaves_nothing_behind(outcomes: dict[str, Any]) -> None:
+    failed, after = outcomes["failing"]["calls"]
+    assert failed["error"] == "AssertionError"
+    assert "Extraction of 6 samples failed\nTraceback" in outcomes["failing"]["log"]
+    assert right(after, BLOCK)
+    assert not right(outcomes["failing, without"]["calls"][1], BLOCK)
+    assert "Traceback" not in outcomes["failing, without"]["log"]
+
+
+def test_workers_forget_ended_requests(outcomes: dict[str, Any]) -> None:
+    assert outcomes["ended"]["remembered"] == []
+    assert len(outcomes["ended, without"]["remembered"]) == len(SPLIT)
