@@ -86,7 +86,7 @@ def launch(stage: Stage, recipe_file: Path, run: Path, wishes: Wishes) -> Launch
 def _read(recipe: Recipe) -> list[Mount]:
     from draftkiln.target.resolve import ensure
 
-    target = ensure(recipe.target.source, cache.root() / "targets").absolute()
+    target = ensure(recipe.target.source, cache.root()).absolute()
     found = [target]
     source = getattr(recipe.data.source, "path", None)
     if source is not None:
