@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,6 +90,14 @@ def _build(arguments: argparse.Namespace) -> int:
     folder = arguments.store.absolute() / "context" if arguments.store else None
     built = build.build(chosen, collected, context=folder, store=store)
     print(f"image {built.tag}: id {built.image_id}, {built.seconds:.0f} s")
+    # The session `build` installs the library for it; an image is no worse without.
+    if store is None and importlib.util.find_spec("cyclonedx") is not None:
+        from draftkiln import cache, durable
+        from draftkiln.containers import sbom
+
+        file = cache.root() / "images" / f"{arguments.stack}.cdx.json"
+        durable.write_text(file, sbom.bill(collected, built.image_id))
+        print(f"bill of materials: {file}")
     return ExitCode.OK
 
 
