@@ -41,7 +41,8 @@ def ensure(source: Source, root: Path | None = None, *, announce: Callable[[str]
         NetworkError: it must be fetched and cannot be.
     """
     folder = location(source, root)
-    if isinstance(source, PathTarget):
+    # A complete target is read without a lock: inside a container its folder is read-only.
+    if isinstance(source, PathTarget) or _complete(folder):
         return folder
     with durable.storage_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
