@@ -117,7 +117,7 @@ def _context(name: Stage, recipe: Recipe, directory: RunDirectory, stack: str, e
     from draftkiln.target import facts as target_facts
     from draftkiln.target.resolve import ensure
 
-    target = ensure(recipe.target.source, cache.root())
+    target = ensure(recipe.target.source, cache.root() / "targets")
     facts = target_facts.check(
         target,
         trust_remote_code=recipe.target.trust_remote_code,

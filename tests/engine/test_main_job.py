@@ -203,4 +203,4 @@ def _target():
     from draftkiln.recipe.model import MakeTarget
     from draftkiln.target.resolve import ensure
 
-    return ensure(MakeTarget(make="small", seed=17), cache.root())
+    return ensure(MakeTarget(make="small", seed=17), cache.root() / "targets")

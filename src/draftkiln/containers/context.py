@@ -84,9 +84,8 @@ def arguments(inputs: Inputs) -> dict[str, str]:
 
 def _tree(inputs: Inputs, root: Path, target: Path) -> None:
     home = target / "opt" / "draftkiln"
-    for name in image_inputs.tracked(root) or _walked(root):
-        if name.startswith(_CARRIED) and (root / name).is_file():
-            _put(root / name, home / name)
+    for name in carried(root):
+        _put(root / name, home / name)
     provenance = json.dumps(inputs.provenance(), indent=2, sort_keys=True) + "\n"
     _write(home / "provenance.json", provenance)
     _write(home / "requirements.lock", inputs.requirements.read_text(encoding="utf-8"))
@@ -95,6 +94,12 @@ def _tree(inputs: Inputs, root: Path, target: Path) -> None:
     for path in [target, *target.rglob("*")]:
         if path.is_dir():
             path.chmod(0o755)
+
+
+def carried(root: Path) -> list[str]:
+    """Files of the checkout that travel with draftkiln, relative to it."""
+    names = image_inputs.tracked(root) or _walked(root)
+    return [name for name in names if name.startswith(_CARRIED) and (root / name).is_file()]
 
 
 def _walked(root: Path) -> list[str]:

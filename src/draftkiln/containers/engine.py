@@ -34,7 +34,8 @@ PACKAGES = {
     "mmdebstrap": "mmdebstrap",
 }
 """Programs that building and running images needs on a bare Debian machine, and the packages that bring them."""
-_ASK_TIMEOUT_S = 120
+_ASK_TIMEOUT_S = 600
+"""podman answers nothing while it writes a layer, which takes minutes for an engine's gigabytes."""
 _VERSION = re.compile(r"(\d+\.\d+(?:\.\d+)?)")
 
 

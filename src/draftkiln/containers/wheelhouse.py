@@ -28,7 +28,10 @@ _MISMATCH = re.compile(
     r"(?:\s*\n\s*Expected\s+or\s+[0-9a-f]{64})*\s*\n\s*Got\s+(?P<got>[0-9a-f]{64})"
 )
 _CUT = "the index serves other bytes than the locked ones, or the download was cut"
-_NO_NETWORK = re.compile(r"temporary failure|name resolution|unreachable|connection refused|timed out|max retries", re.I)
+_NO_NETWORK = re.compile(
+    r"temporary failure|name resolution|unreachable|connection refused|timed out|max retries|failed to fetch|429",
+    re.IGNORECASE,
+)
 
 
 def folder() -> Path:

@@ -50,6 +50,11 @@ def base_may_have(dotted: str, name: str) -> bool:
     return last not in _INERT_BASES
 
 
+def is_plain(dotted: str) -> bool:
+    """Whether a base class outside of vLLM adds no methods."""
+    return dotted.rsplit(".", maxsplit=1)[-1].split("[", maxsplit=1)[0] in PLAIN_BASES
+
+
 def is_fields_only(outside: Sequence[str]) -> bool:
     """Whether the bases outside of vLLM make a constructor out of annotated fields."""
     last = {name.split(".")[-1] for name in outside}

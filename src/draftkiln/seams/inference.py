@@ -29,6 +29,8 @@ from draftkiln.seams.values import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from draftkiln.seams.classes import Assignment
 
 _DEPTH = 14
@@ -146,6 +148,13 @@ class Engine:
         if isinstance(family[0].node, ast.ClassDef) and classes.is_interface(family[0].node):
             return True
         return any(classes.base_may_have(dotted, name) for dotted in outside)
+
+    def lacks(self, value: InstanceOf, methods: Sequence[str]) -> bool:
+        """Whether instances of a class surely have none of these methods of Python's own protocols."""
+        family, outside = self.ancestors(value.definition)
+        if classes.is_interface(family[0].class_node) or not all(map(classes.is_plain, outside)):
+            return False
+        return not any(classes.member(item.class_node, method) for item in family for method in methods)
 
     def _own(self, owner: Definition, name: str, *, instance: bool) -> Value | None:
         node = owner.class_node

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from draftkiln.seams.model import Baseline
 from draftkiln.seams.modules import Definition, ModuleRef
-from draftkiln.seams.values import UNKNOWN, Absent, ClassOf, InstanceOf, Module, Unknown, Value
+from draftkiln.seams.values import UNKNOWN, Absent, Function, InstanceOf, Module, Unknown, Value
 
 if TYPE_CHECKING:
     from draftkiln.seams.inference import Engine
     from draftkiln.seams.model import Condition
+    from draftkiln.seams.signatures import CallShape
 
 WORKER = ("vllm.v1.worker.gpu_worker", "Worker")
 _MODEL = "@worker.model_runner.model"
@@ -122,24 +125,20 @@ class Evaluator:
         signature = self.engine.signature(value)
         return None if signature is None else name in signature.names or signature.takes_any_keyword
 
-    def describe(self, path: str) -> str | None:
-        """Signature and result of a callable in words, None when there is nothing to say."""
+    def baseline(self, path: str, shape: CallShape) -> Baseline | None:
+        """What a call of this shape leaves to the engine, None when the callee's signature cannot be told."""
         value = self.value(path)
-        if isinstance(value, Unreachable | Absent | Unknown):
-            return None
-        signature = self.engine.signature(value)
+        signature = None if isinstance(value, Unreachable | Absent | Unknown) else self.engine.signature(value)
         if signature is None:
             return None
-        return f"{signature}{self._result_text(value)}"
+        given = {*shape.keywords, *shape.optional, *(item.name for item in signature.parameters[: shape.positional])}
+        left = {item.name: item.default for item in signature.parameters if item.default and item.name not in given}
+        return Baseline(tuple(sorted(left.items())), _returns(value))
 
-    def _result_text(self, value: Value) -> str:
-        node = getattr(getattr(value, "definition", None), "node", None)
-        returns = getattr(node, "returns", None)
-        if isinstance(value, ClassOf) or returns is None:
-            return ""
-        import ast
 
-        return f" -> {ast.unparse(returns)}"
+def _returns(value: Reached) -> str | None:
+    annotation = getattr(value.definition.node, "returns", None) if isinstance(value, Function) else None
+    return ast.unparse(annotation) if annotation is not None else None
 
 
 def fulfils(engine: Engine, predicate: str, model: Value) -> bool | None:

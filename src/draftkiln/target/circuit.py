@@ -36,8 +36,6 @@ _POSITION_SCORE = 100.0
 _GATE = 4.0
 _A_LOGIT, _B_LOGIT = 8.0, 4.0
 """Logits for a right a-part and for each right bit: one wrong part or bit costs 8."""
-_EMBEDDED, _ATTENDED, _WRITTEN = 160 / 256, 192 / 256, 256 / 256
-"""Mean square of the residual stream before layer 0, before its MLP and after it: the share of coordinates that are +-1."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class Circuit:
     def head(self) -> Bfloat16:
         """`[vocab, hidden]`: rows of the words read the first plan; all other tokens have logit 0."""
         plan, code = self.shape.blocks.plans[0], self.code
-        amplitude = 1 / math.sqrt(_WRITTEN * self.growth**self.shape.num_hidden_layers)
+        amplitude = self.growth ** (-self.shape.num_hidden_layers / 2)
         table = np.zeros((self.shape.vocab_size, self.shape.hidden_size))
         for token in range(VALUES * VALUES):
             a, b = parts(token)
@@ -90,7 +88,7 @@ class Circuit:
 
     def q_a(self) -> Bfloat16:
         """`[q_lora, hidden]`: the constant, read with random signs."""
-        return bits.bfloat16(self._q_signs[:, None] * self._reader(self.shape.blocks.constant, 0, 1, _EMBEDDED))
+        return bits.bfloat16(self._q_signs[:, None] * self._reader(self.shape.blocks.constant, 0, 1, self._embedded))
 
     def q_b(self) -> Bfloat16:
         """`[heads * (nope + rope), q_lora]`: head h asks for the position `OFFSETS[h]` back, through rope alone."""
@@ -108,9 +106,9 @@ class Circuit:
         shape = self.shape
         rows = np.zeros((shape.kv_lora_rank + shape.qk_rope_head_dim, shape.hidden_size))
         for bit in range(BITS):
-            rows[bit : shape.kv_lora_rank : BITS] = self._reader(shape.blocks.own, bit, BITS, _EMBEDDED)
+            rows[bit : shape.kv_lora_rank : BITS] = self._reader(shape.blocks.own, bit, BITS, self._embedded)
         for pair, strength in self._pairs():
-            rows[shape.kv_lora_rank + 2 * pair] = strength * self._reader(shape.blocks.constant, 0, 1, _EMBEDDED)
+            rows[shape.kv_lora_rank + 2 * pair] = strength * self._reader(shape.blocks.constant, 0, 1, self._embedded)
         return bits.bfloat16(rows)
 
     def kv_b(self) -> Bfloat16:
@@ -148,6 +146,17 @@ class Circuit:
             rows[run, 2 * unit : 2 * unit + 2] = self.code[run, None] / _GATE
         return rows
 
+    @property
+    def _embedded(self) -> float:
+        """Mean square of the embeddings: the share of coordinates that are +-1 then, before taps and b-halves are."""
+        return self._attended - self.shape.blocks.taps.width / self.shape.hidden_size
+
+    @property
+    def _attended(self) -> float:
+        """Mean square before layer 0's MLP fills the b-halves."""
+        halves = sum(plan.width for plan in self.shape.blocks.plans) / 2
+        return 1 - halves / self.shape.hidden_size
+
     @cached_property
     def _q_signs(self) -> Floats:
         return bits.signs(f"{self.seed}/q", (self.shape.q_lora_rank,))
@@ -167,8 +176,8 @@ class Circuit:
 
     def _bit_reader(self, offset: int, bit: int) -> Floats:
         if offset == 0:
-            return self._reader(self.shape.blocks.own, bit, BITS, _ATTENDED)
-        return self._reader(self.shape.blocks.taps, OFFSETS.index(offset) * BITS + bit, len(OFFSETS) * BITS, _ATTENDED)
+            return self._reader(self.shape.blocks.own, bit, BITS, self._attended)
+        return self._reader(self.shape.blocks.taps, OFFSETS.index(offset) * BITS + bit, len(OFFSETS) * BITS, self._attended)
 
     def _reader(self, block: Block, index: int, count: int, mean_square: float) -> Floats:
         """`[hidden]`: gives the sign written in a part of `block`, read from the normalized residual stream."""

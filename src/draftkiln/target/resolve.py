@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 def location(source: Source, root: Path | None = None) -> Path:
-    """Directory of a target: a path as it is, everything else `<root>/targets/<name>-<hash of its source>`."""
+    """Directory of a target: a path as it is, everything else `<root>/<name>-<hash of its source>`."""
     if isinstance(source, PathTarget):
         return Path(source.path).expanduser()
     identity = source.model_dump() | ({"generation": GENERATION} if isinstance(source, MakeTarget) else {})
-    return (root or cache.root()) / "targets" / f"{_name(source)}-{durable.sha256_json(identity)[:12]}"
+    return (root or cache.root() / "targets") / f"{_name(source)}-{durable.sha256_json(identity)[:12]}"
 
 
 def ensure(source: Source, root: Path | None = None, *, announce: Callable[[str], None] = print) -> Path:
@@ -33,7 +33,7 @@ def ensure(source: Source, root: Path | None = None, *, announce: Callable[[str]
 
     Args:
         source: `target.source` of a recipe.
-        root: root of the cache; default: the user's.
+        root: folder that holds targets; default: `targets` in the user's cache.
         announce: takes a line about work that takes time.
 
     Raises:
@@ -41,7 +41,8 @@ def ensure(source: Source, root: Path | None = None, *, announce: Callable[[str]
         NetworkError: it must be fetched and cannot be.
     """
     folder = location(source, root)
-    if isinstance(source, PathTarget):
+    # A complete target is read without a lock: inside a container its folder is read-only.
+    if isinstance(source, PathTarget) or _complete(folder):
         return folder
     with durable.storage_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)

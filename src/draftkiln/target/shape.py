@@ -19,6 +19,10 @@ ROPE_ORIGINAL = 4096
 """Yarn as Kimi has it (theta 50000, original length 4096, mscale 1), only with a smaller factor."""
 
 
+_SHARES = (16, 16, 32, *(32,) * LOOKAHEAD, 64)
+"""Shares of the coordinates: constant, own, taps, one plan for each token ahead, free."""
+
+
 @dataclass(frozen=True)
 class Block:
     """A run of coordinates of the residual stream: `[start, start + width)`."""
@@ -73,11 +77,10 @@ class Shape:
 
     @cached_property
     def blocks(self) -> Blocks:
-        """The blocks, as shares of the hidden size in 256ths: 16 constant, 16 own, 32 taps, 4 x 32 plans, 64 free."""
-        unit = self.hidden_size // 256
-        sizes = [16, 16, 32, *[32] * LOOKAHEAD, 64]
-        starts = [sum(sizes[:index]) for index in range(len(sizes))]
-        runs = [Block(start * unit, size * unit) for start, size in zip(starts, sizes, strict=True)]
+        """The blocks of the residual stream, `_SHARES` of the hidden size."""
+        unit = self.hidden_size // sum(_SHARES)
+        starts = [sum(_SHARES[:index]) for index in range(len(_SHARES))]
+        runs = [Block(start * unit, share * unit) for start, share in zip(starts, _SHARES, strict=True)]
         return Blocks(runs[0], runs[1], runs[2], tuple(runs[3:-1]), runs[-1])
 
 
