@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from draftkiln import durable, stage, stagelog
+from draftkiln import arithmetic, durable, stage, stagelog
 from draftkiln.errors import EngineError, EvaluationError, ExitCode
 from draftkiln.evaluate import measure, prompts
 from draftkiln.evaluate.serve import Answers, Job
@@ -77,7 +77,7 @@ def evaluate_draft(context: Context, terminal: Terminal, draft: Path, folder: Pa
         prompts=ids,
         max_tokens=asked.max_tokens,
         ignore_eos=asked.ignore_eos,
-        dtype=recipe.target.dtype,
+        dtype=arithmetic.engine_dtype(recipe.target.dtype, context.device),
         tensor_parallel_size=recipe.target.tensor_parallel_size,
         trust_remote_code=recipe.target.trust_remote_code,
         load_format=recipe.target.load_format,

@@ -60,7 +60,7 @@ class Small:
                 section = section[part]
             section[name] = value
         return Context(
-            Recipe.model_validate(content), RunDirectory(self.path), self.target, facts.read(self.target), "none", {}
+            Recipe.model_validate(content), RunDirectory(self.path), self.target, facts.read(self.target), "none", {}, "cpu"
         )
 
     def stage(self, name: str, body: Callable[[Context, Terminal], dict[str, Any]], **changes: Any) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def write_samples(run: Small, rows: list[list[int]]) -> None:
             states = model(ids[None], output_hidden_states=True).hidden_states
         slots = torch.stack([*(states[layer][0] for layer in AUX), last[-1][0]], dim=1)
         save_file({"hidden_states": slots.bfloat16(), "token_ids": ids}, folder / f"hs_{index}.safetensors")
-    head = manifest.Head((*AUX, LAYERS), model.config.hidden_size, "bfloat16", len(rows), "d", "s", "w")
+    head = manifest.Head((*AUX, LAYERS), model.config.hidden_size, "bfloat16", "float32", len(rows), "d", "s", "w")
     manifest.create(run.path / "extract" / manifest.FILE, head)
     columns = {
         "input_ids": rows,

@@ -39,7 +39,7 @@ def finished(request: pytest.FixtureRequest) -> Context:
     target = ensure(recipe.target.source, cache.root() / "targets")
     run = RunDirectory(Path(os.environ["DRAFTKILN_RUN"]).absolute())
     run.require("export")
-    return Context(recipe, run, target, facts.read(target), recipe.stacks.evaluate, {})
+    return Context(recipe, run, target, facts.read(target), recipe.stacks.evaluate, {}, "cpu")
 
 
 def length(finished: Context, draft: Path, folder: Path) -> float:
@@ -70,7 +70,7 @@ def test_controls_a_draft_trained_on_zeroed_states_is_not_accepted(finished: Con
         tensors = load_file(file)
         tensors["hidden_states"][:, :-1] = 0  # the last slot only tells the trainer what the target answers
         save_file(tensors, run / "extract" / "hidden_states" / file.name)
-    blind = Context(finished.recipe, RunDirectory(run), finished.target, finished.facts, finished.stack, {})
+    blind = Context(finished.recipe, RunDirectory(run), finished.target, finished.facts, finished.stack, {}, "cpu")
     for stage, body in (("train", _train), ("export", _export)):
         blind.run.finish(stage, {}, body(blind, Terminal(io.StringIO())))
     assert length(finished, run / "export" / "vllm", tmp_path / "out") < 1.5
