@@ -70,7 +70,8 @@ OLD = {
     "    def execute_model(self, output) -> Output: ...\n"
     "    def collective_rpc(self, method, rank=None) -> list: ...\n",
     "vllm/request.py": "class Request:\n    def __init__(self, request_id, ids, hasher=None): ...\n",
-    "vllm/models.py": "class SupportsEagle3: ...\ndef supports_eagle3(model): return isinstance(model, SupportsEagle3)\n",
+    "vllm/models.py": "class SupportsEagle3: ...\n"
+    "def supports_eagle3(model): return isinstance(model, SupportsEagle3)\n",
     "vllm/v1/worker/gpu_worker.py": "class Runner:\n"
     "    def load(self):\n        self.model = load()\n"
     "class Worker:\n"

@@ -77,28 +77,36 @@ def test_a_worker_method_called_by_name_must_exist(tree, speculators):
     assert found(extract(speculators(), series="x"), tree(changed, "changed")) == {("gone", "Worker._states is gone")}
 
 
+ASKING = "def asks(c, n):\n    return n in inspect.signature(c).parameters\n"
+FITTING = """
+def fit(c, **k):
+    p = inspect.signature(c).parameters
+    return c(**{n: v for n, v in k.items() if n in p})
+"""
+VERSION = "import vllm\nfrom packaging.version import Version\n"
+ASKS = "import inspect\nfrom vllm.a import f\ntakes = inspect.signature(f).parameters\n"
+
+
 @pytest.mark.parametrize(
     "call",
     [
-        "import inspect\nfrom vllm.a import f\nif 'x' in inspect.signature(f).parameters:\n    f(x=1)\nelse:\n    f()",
-        "import inspect\nfrom vllm.a import f\ntakes = inspect.signature(f).parameters\nf(**({'x': 1} if 'x' in takes else {}))",
-        "import inspect\nfrom vllm.a import f\nk = {'x': 1}\nf(**{n: v for n, v in k.items() if n in inspect.signature(f).parameters})",
-        "import inspect\nfrom vllm.a import f\nk = {}\nif 'x' in inspect.signature(f).parameters:\n    k['x'] = 1\nf(**k)",
-        "import inspect\nfrom vllm.a import f\n"
-        "def takes(c, n):\n    return n in inspect.signature(c).parameters\nif takes(f, 'x'):\n    f(x=1)\nelse:\n    f()",
-        "import inspect\nfrom vllm.a import f\n"
-        "def fit(c, **k):\n    return c(**{n: v for n, v in k.items() if n in inspect.signature(c).parameters})\nfit(f, x=1)",
-        "from vllm.a import f\ntry:\n    f(x=1)\nexcept TypeError:\n    f()",
+        "if 'x' in inspect.signature(f).parameters:\n    f(x=1)\nelse:\n    f()",
+        "f(**({'x': 1} if 'x' in takes else {}))",
+        "k = {'x': 1}\nf(**{n: v for n, v in k.items() if n in takes})",
+        "k = {}\nif 'x' in takes:\n    k['x'] = 1\nf(**k)",
+        ASKING + "if asks(f, 'x'):\n    f(x=1)\nelse:\n    f()",
+        FITTING + "fit(f, x=1)",
+        "try:\n    f(x=1)\nexcept TypeError:\n    f()",
     ],
 )
 @pytest.mark.parametrize("signature", ["()", "(x)"])
 def test_calls_that_ask_the_signature_are_no_false_alarm(tree, speculators, call, signature):
-    breaks = one_call(call, {"vllm/a.py": f"def f{signature}: ...\n"}, tree, speculators)
+    breaks = one_call(ASKS + call, {"vllm/a.py": f"def f{signature}: ...\n"}, tree, speculators)
     assert breaks == set() or (signature == "(x)" and "except TypeError" in call)
 
 
 def test_the_branch_that_would_run_is_still_checked(tree, speculators):
-    call = "import inspect\nfrom vllm.a import f\nif 'x' in inspect.signature(f).parameters:\n    f(x=1)\nelse:\n    f(y=1)"
+    call = ASKS + "if 'x' in takes:\n    f(x=1)\nelse:\n    f(y=1)"
     assert one_call(call, {"vllm/a.py": "def f(): ...\n"}, tree, speculators) == {
         ("unexpected keyword", "vllm.a.f: unexpected keyword y")
     }
@@ -115,8 +123,7 @@ def test_the_branch_that_would_run_is_still_checked(tree, speculators):
         "try:\n    from vllm.a import g\nexcept ImportError:\n    g = None",
         "try:\n    from vllm.b import g\nexcept ImportError:\n    from vllm.a import f as g\ng()",
         "import vllm.a\ndef do():\n    if not hasattr(vllm.a, 'g'):\n        return\n    vllm.a.g()",
-        "import vllm\nfrom packaging.version import Version\n"
-        "if Version(vllm.__version__) >= Version('9'):\n    from vllm.a import g",
+        VERSION + "if Version(vllm.__version__) >= Version('9'):\n    from vllm.a import g",
         "import contextlib\nwith contextlib.suppress(ImportError):\n    from vllm.a import g",
     ],
 )

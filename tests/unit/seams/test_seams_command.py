@@ -49,7 +49,7 @@ def test_a_wheel_is_read_without_being_unpacked(places, capsys):
     assert {item["number"] for item in value["breaks"]} >= {1, 5, 6}
 
 
-def test_the_installed_engine_is_found_without_importing_it(tmp_path, monkeypatch):
+def test_the_installed_engine_is_found_without_importing_it(tmp_path):
     package = tmp_path / "site" / "vllm"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("raise RuntimeError('imported')\n")

@@ -9,14 +9,17 @@ FILES = {
     "import typing\nif typing.TYPE_CHECKING:\n    from vllm.entry.llm import Typed\n"
     "def __getattr__(name): ...\n",
     "vllm/entry/__init__.py": "from .llm import LLM as Renamed\nfrom .stars import *\nfrom vllm.entry import llm\n",
-    "vllm/entry/llm.py": "class LLM: ...\nclass Typed: ...\nAlias = LLM\nimport vllm.entry.stars as s\nThrough = s.public\n",
-    "vllm/entry/stars.py": "__all__ = ['public', '_private']\ndef public(): ...\ndef _private(): ...\ndef unlisted(): ...\n",
+    "vllm/entry/llm.py": "class LLM: ...\nclass Typed: ...\nAlias = LLM\n"
+    "import vllm.entry.stars as s\nThrough = s.public\n",
+    "vllm/entry/stars.py": "__all__ = ['public', '_private']\ndef public(): ...\n"
+    "def _private(): ...\ndef unlisted(): ...\n",
     "vllm/either.py": "try:\n    from fast import f\nexcept ImportError:\n    def f(): ...\n"
     "if FLAG:\n    g = 1\nelse:\n    def g(): ...\n",
     "vllm/typed.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from vllm.entry.llm import LLM\n",
     "vllm/circle.py": "from vllm.circle2 import x\n",
     "vllm/circle2.py": "from vllm.circle import x\n",
-    "vllm/over.py": "from typing import overload\n@overload\ndef f(a: int): ...\n@overload\ndef f(a: str): ...\ndef f(a, b): ...\n",
+    "vllm/over.py": "from typing import overload\n"
+    "@overload\ndef f(a: int): ...\n@overload\ndef f(a: str): ...\ndef f(a, b): ...\n",
 }
 
 
