@@ -103,7 +103,7 @@ class Engine:
     python: Path
     variables: Mapping[str, str]
 
-    def run(self, program: str, *arguments: object, tree: Path | None = None, timeout_s: float = 300) -> str:
+    def run(self, program: str, *arguments: object, tree: Path | None = None, timeout_s: float = 1500) -> str:
         """Run a program of `programs/` and return what it printed; `tree` is the speculators that it imports."""
         source = Path(__file__).parents[3] / "src"
         done = subprocess.run(
