@@ -32,7 +32,7 @@ class Layer(torch.nn.Module):
         super().__init__()
         self.index = index
 
-    def forward(self, positions, hidden_states, residual, llama_4_scaling=None):
+    def forward(self, positions, hidden_states, residual, llama_4_scaling=None):  # noqa: ARG002 - vLLM's signature
         residual = hidden_states if residual is None else residual.add_(hidden_states)
         return self.step(hidden_states), residual
 
@@ -53,14 +53,14 @@ class KeywordLayer(Layer):
 class SingleTensorLayer(Layer):
     """Takes no residual and returns the stream alone."""
 
-    def forward(self, positions, hidden_states):
+    def forward(self, positions, hidden_states):  # noqa: ARG002 - vLLM's signature
         return hidden_states + self.step(hidden_states)
 
 
 class NoResidualLayer(Layer):
     """Takes a residual and returns none."""
 
-    def forward(self, positions, hidden_states, residual):
+    def forward(self, positions, hidden_states, residual):  # noqa: ARG002 - vLLM's signature
         return hidden_states + self.step(hidden_states), None
 
 
@@ -197,7 +197,7 @@ def attempt(action: Any) -> dict[str, Any]:
     """Return what `action` returns, or the error that it raises."""
     try:
         return {"value": action()}
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the error is the result
         return {"error": type(error).__name__, "message": str(error), "traceback": traceback.format_exc()}
 
 
@@ -205,7 +205,7 @@ def play(targets: Path, scenario: dict[str, Any]) -> dict[str, Any]:
     """Build a generator as the scenario says and make its calls."""
     outcome: dict[str, Any] = {"calls": []}
     with imported(scenario["tree"]) as (module, worker_module):
-        module.MultiprocExecutor = lambda vllm_config: StubExecutor(worker_module, scenario.get("executor", {}))
+        module.MultiprocExecutor = lambda **_: StubExecutor(worker_module, scenario.get("executor", {}))
         log = StringIO()
         module.log.logger.addHandler(logging.StreamHandler(log))
         built: list[Any] = []
