@@ -32,6 +32,7 @@ PACKAGES = {
     "/usr/lib/podman/aardvark-dns": "aardvark-dns",
     "iptables": "iptables",
     "mmdebstrap": "mmdebstrap",
+    "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
 }
 """Programs that building and running images needs on a bare Debian machine, and the packages that bring them."""
 _ASK_TIMEOUT_S = 600
