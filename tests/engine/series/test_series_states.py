@@ -1,4 +1,4 @@
-"""States of the real engine against transformers on the same weights, and the breaks that only the real engine shows."""
+"""States of the real engine against transformers on the same weights, and the breaks that only that engine shows."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from conftest import LOUD
 from safetensors.numpy import load_file
+from speculators_trees import LOUD
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from conftest import Engine, Run, Trees
+    from speculators_trees import Engine, Run, Trees
 
 pytestmark = pytest.mark.engine
 
 LAYER_IDS = [0, 1, 3, 4]
 SAME = 0.9995
 """Least cosine per token between the engine's bfloat16 and the reference's float32."""
-_random = random.Random(20)
+_random = random.Random(20)  # noqa: S311 - not for secrets
 
 
 def sample(length: int) -> list[int]:
@@ -37,7 +37,10 @@ CALLS = {
     "again": [_repeated, sample(30), _repeated],
     "prefix": [_prefix + sample(20), _prefix + sample(33), _prefix],
 }
-LONG = {"long": [sample(length) for length in (127, 128, 129, 500)], "mixed": [sample(n) for n in (100, 60, 300, 5, 128)]}
+LONG = {
+    "long": [sample(length) for length in (127, 128, 129, 500)],
+    "mixed": [sample(length) for length in (100, 60, 300, 5, 128)],
+}
 LLAMA = {
     "max_model_len": 512,
     "layer_ids": LAYER_IDS,
@@ -54,7 +57,9 @@ def references(engine: Engine, target: Path, calls: dict[str, Any], folder: Path
 
 
 @pytest.fixture(scope="module")
-def deepseek_reference(engine: Engine, targets: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+def deepseek_reference(
+    engine: Engine, targets: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, np.ndarray]:
     return references(engine, targets / "deepseek", CALLS, tmp_path_factory.mktemp("reference"))
 
 
@@ -79,7 +84,9 @@ def cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return (one * other).sum(-1) / (np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1))
 
 
-def worst(run: Run, reference: dict[str, np.ndarray], call: str, samples: list[list[int]], shift: int = 1) -> list[float]:
+def worst(
+    run: Run, reference: dict[str, np.ndarray], call: str, samples: list[list[int]], shift: int = 1
+) -> list[float]:
     """Least cosine of each sample's rows, over all captured layers; `shift` 1 is the output of the layer."""
     found = []
     for index, ids in enumerate(samples):
@@ -100,9 +107,7 @@ def test_layers_shifted_by_one_differ(deepseek: Run, deepseek_reference: dict[st
     assert max(worst(deepseek, deepseek_reference, "split", CALLS["split"], shift=0)) < 0.98
 
 
-def test_prompts_split_over_steps(
-    deepseek: Run, only_loud: Run, deepseek_reference: dict[str, np.ndarray]
-) -> None:
+def test_prompts_split_over_steps(deepseek: Run, only_loud: Run, deepseek_reference: dict[str, np.ndarray]) -> None:
     """18 samples of 500 tokens do not fit a step of 8192: the 17th is split."""
     assert min(worst(deepseek, deepseek_reference, "split", CALLS["split"])) >= SAME
     wrong = worst(only_loud, deepseek_reference, "split", CALLS["split"])
@@ -134,9 +139,7 @@ def llama(extract: Any, trees: Trees, targets: Path) -> Run:
 
 
 @pytest.mark.parametrize("call", LONG)
-def test_prompts_longer_than_the_budget(
-    llama: Run, engine: Engine, targets: Path, tmp_path: Path, call: str
-) -> None:
+def test_prompts_longer_than_the_budget(llama: Run, engine: Engine, targets: Path, tmp_path: Path, call: str) -> None:
     """Public case 6, on another family of models."""
     reference = references(engine, targets / "llama", {call: LONG[call]}, tmp_path)
     assert min(worst(llama, reference, call, LONG[call])) >= SAME
