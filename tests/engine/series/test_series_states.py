@@ -21,7 +21,7 @@ pytestmark = pytest.mark.engine
 LAYER_IDS = [0, 1, 3, 4]
 SAME = 0.9995
 """Least cosine per token between the engine's bfloat16 and the reference's float32."""
-_random = random.Random(20)  # noqa: S311 - not for secrets
+_random = random.Random(20)
 
 
 def sample(length: int) -> list[int]:

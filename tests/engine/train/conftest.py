@@ -60,7 +60,13 @@ class Small:
                 section = section[part]
             section[name] = value
         return Context(
-            Recipe.model_validate(content), RunDirectory(self.path), self.target, facts.read(self.target), "none", {}, "cpu"
+            Recipe.model_validate(content),
+            RunDirectory(self.path),
+            self.target,
+            facts.read(self.target),
+            "none",
+            {},
+            "cpu",
         )
 
     def stage(self, name: str, body: Callable[[Context, Terminal], dict[str, Any]], **changes: Any) -> dict[str, Any]:

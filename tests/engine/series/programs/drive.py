@@ -32,7 +32,7 @@ class Layer(torch.nn.Module):
         super().__init__()
         self.index = index
 
-    def forward(self, positions, hidden_states, residual, llama_4_scaling=None):  # noqa: ARG002 - vLLM's signature
+    def forward(self, positions, hidden_states, residual, llama_4_scaling=None):
         residual = hidden_states if residual is None else residual.add_(hidden_states)
         return self.step(hidden_states), residual
 
@@ -53,14 +53,14 @@ class KeywordLayer(Layer):
 class SingleTensorLayer(Layer):
     """Takes no residual and returns the stream alone."""
 
-    def forward(self, positions, hidden_states):  # noqa: ARG002 - vLLM's signature
+    def forward(self, positions, hidden_states):
         return hidden_states + self.step(hidden_states)
 
 
 class NoResidualLayer(Layer):
     """Takes a residual and returns none."""
 
-    def forward(self, positions, hidden_states, residual):  # noqa: ARG002 - vLLM's signature
+    def forward(self, positions, hidden_states, residual):
         return hidden_states + self.step(hidden_states), None
 
 
