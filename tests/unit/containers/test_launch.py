@@ -1,3 +1,4 @@
+import pathlib
 import itertools
 from pathlib import Path
 
@@ -142,7 +143,7 @@ def test_root_writes_as_the_owner_of_the_run_directory(tmp_path, monkeypatch):
         st_uid, st_gid = 1234, 5678
 
     monkeypatch.setattr(launch.os, "getuid", lambda: 0)
-    monkeypatch.setattr(launch.Path, "stat", lambda *_a, **_k: Status)
+    monkeypatch.setattr(pathlib.Path, "stat", lambda *_a, **_k: Status)
     monkeypatch.setattr(launch.Path, "exists", lambda _self: True)
     assert launch.caller(tmp_path) == (1234, 5678)
     monkeypatch.setattr(launch.os, "getuid", lambda: 77)
