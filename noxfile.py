@@ -23,9 +23,21 @@ def _install(session: nox.Session) -> None:
     session.install("--quiet", "--no-deps", "--no-build-isolation", "-e", ".")
 
 
+def _install_for_images(session: nox.Session) -> None:
+    session.install("--quiet", "--require-hashes", "-r", "requirements/images.lock")
+    _install(session)
+
+
 def _draftkiln(session: nox.Session, *arguments: str) -> None:
     _install(session)
     session.run("draftkiln", *arguments)
+
+
+def _stage(session: nox.Session, name: str) -> None:
+    """Run a stage in its stack's environment, or with `--in-container` in its stack's image."""
+    inside = "--in-container" in session.posargs
+    words = [word for word in session.posargs if word != "--in-container"]
+    _draftkiln(session, *(["image", "stage"] if inside else []), name, *words)
 
 
 @nox.session
@@ -73,37 +85,41 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def prepare(session: nox.Session) -> None:
     """Turn conversations into token ids and loss masks."""
-    _draftkiln(session, "prepare", *session.posargs)
+    _stage(session, "prepare")
 
 
 @nox.session
 def extract(session: nox.Session) -> None:
-    """Extract the target's hidden states."""
-    _draftkiln(session, "extract", *session.posargs)
+    """Extract the target's hidden states.
+
+    In the stack's image: `nox -s extract -- --in-container --recipe R --run D`; `--dry-run` prints the engine's line,
+    `--detach` lets it run for days (`draftkiln image status`, `logs`, `stop`).
+    """
+    _stage(session, "extract")
 
 
 @nox.session
 def validate(session: nox.Session) -> None:
     """Check extracted states, also against transformers."""
-    _draftkiln(session, "validate", *session.posargs)
+    _stage(session, "validate")
 
 
 @nox.session
 def train(session: nox.Session) -> None:
     """Train the draft."""
-    _draftkiln(session, "train", *session.posargs)
+    _stage(session, "train")
 
 
 @nox.session
 def export(session: nox.Session) -> None:
     """Write the draft as vLLM and SGLang load it."""
-    _draftkiln(session, "export", *session.posargs)
+    _stage(session, "export")
 
 
 @nox.session
 def evaluate(session: nox.Session) -> None:
     """Serve target and draft and measure the acceptance length."""
-    _draftkiln(session, "evaluate", *session.posargs)
+    _stage(session, "evaluate")
 
 
 @nox.session
@@ -113,11 +129,61 @@ def patches(session: nox.Session) -> None:
 
 
 @nox.session
+def base(session: nox.Session) -> None:
+    """Make the root file system that images start from (Debian packages, needs mmdebstrap)."""
+    _draftkiln(session, "image", "base", *session.posargs)
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Build a stack's image from pinned inputs and write its bill of materials: `nox -s build -- --stack S`."""
+    _install_for_images(session)
+    session.run("draftkiln", "image", "build", *session.posargs)
+
+
+@nox.session
+def verify_image(session: nox.Session) -> None:
+    """Check that an image holds what its lock says: `nox -s verify_image -- --stack S`."""
+    _draftkiln(session, "image", "verify", *session.posargs)
+
+
+@nox.session
+def reproduce(session: nox.Session) -> None:
+    """Build an image twice from clean stores and compare every byte; without a stack a small one of the same file."""
+    _draftkiln(session, "image", "reproduce", *session.posargs)
+
+
+@nox.session
+def check_pins(session: nox.Session) -> None:
+    """Look every pin up: present, gone, moved, or nobody could be asked."""
+    _draftkiln(session, "image", "pins", *session.posargs)
+
+
+@nox.session
+def publish(session: nox.Session) -> None:
+    """Push a stack's image, or mirror one by digest: `nox -s publish -- --stack S --to registry.example.org/NAME:TAG`."""
+    _draftkiln(session, "image", "publish", *session.posargs)
+
+
+@nox.session
+def bundle(session: nox.Session) -> None:
+    """Write an offline bundle for an air-gapped host: `nox -s bundle -- --stack S --have freeze.txt`."""
+    _draftkiln(session, "bundle", *session.posargs)
+
+
+@nox.session
+def container_tests(session: nox.Session) -> None:
+    """Run the tests that need a real container engine; they build and run small images."""
+    _install_for_images(session)
+    session.run("pytest", "tests/container", "-m", "container", *session.posargs)
+
+
+@nox.session
 def lock(session: nox.Session) -> None:
     """Resolve locks anew: stacks by name (default all), or `tools` for requirements/."""
     _install(session)
     if session.posargs == ["tools"]:
-        for name in ("nox", "dev"):
+        for name in ("nox", "dev", "images"):
             session.run(
                 "uv", "pip", "compile", "--quiet", "--universal", "--generate-hashes", "--no-header", "--no-annotate",
                 "--no-emit-index-url", "--python-version", "3.11",

@@ -30,6 +30,8 @@ COMMANDS = {
     "fetch-target": Command("fetch a pinned target, hash-checked", "draftkiln.target.fetch_command"),
     "recipes": Command("list, copy and validate recipes", "draftkiln.recipe.command"),
     "stack": Command("list, lock and install stacks", "draftkiln.stack.command"),
+    "image": Command("build, verify, compare, run and ship images", "draftkiln.containers.command"),
+    "bundle": Command("write an offline bundle for hosts without a network", "draftkiln.containers.bundle_command"),
     "patches": Command("list, check, apply and move the patches to speculators", "draftkiln.patches.command"),
     "seams": Command("find what a vLLM build changed under the patched files", "draftkiln.seams.command"),
     "preflight": Command("all that can be known before weights load", "draftkiln.preflight.command"),

@@ -33,6 +33,7 @@ class ExitCode(IntEnum):
     CONTAINER = 15
     NETWORK = 16
     PREFLIGHT = 17
+    PIN = 18
     INTERRUPTED = 130
     TERMINATED = 143
 
@@ -149,6 +150,18 @@ class EvaluationError(DraftkilnError):
     """A draft that was not served, not lossless, or below the asked acceptance length."""
 
     code = ExitCode.EVALUATION
+
+
+class ContainerError(DraftkilnError):
+    """A container engine that is too old, refused, or failed."""
+
+    code = ExitCode.CONTAINER
+
+
+class PinError(DraftkilnError):
+    """Something pinned that is gone from where it was, or has other bytes than the locked ones."""
+
+    code = ExitCode.PIN
 
 
 class NetworkError(DraftkilnError):

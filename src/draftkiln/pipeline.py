@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--run", type=Path, metavar="DIR", help="run directory (default: runs/ and the recipe's name)")
     parser.add_argument("--until", metavar="STAGE", help="stop after this stage")
+    parser.add_argument("--in-container", action="store_true", help="run each stage in its stack's image, not environment")
     parser.add_argument("--dry-run", action="store_true", help="print the stages and their stacks, run nothing")
 
 
@@ -42,8 +43,10 @@ def main(arguments: argparse.Namespace) -> int:
         return ExitCode.OK
     directory = RunDirectory.open(folder, recipe.name)
     began = time.monotonic()
-    for name in sorted({recipe.stacks.of(stage) for stage in chosen}):
-        environment.ensure(name)
+    if not arguments.in_container:
+        for name in sorted({recipe.stacks.of(stage) for stage in chosen}):
+            environment.ensure(name)
+    runner = ["image", "stage"] if arguments.in_container else []
     ready = time.monotonic()
     with memory.Peak() as peak:
         for stage in chosen:
@@ -51,6 +54,7 @@ def main(arguments: argparse.Namespace) -> int:
                 sys.executable,
                 "-m",
                 "draftkiln",
+                *runner,
                 stage,
                 "--recipe",
                 str(arguments.recipe),

@@ -53,6 +53,8 @@ class Context:
     stack: str
     inputs: dict[str, Any]
     """All that decides the results, by name; recorded and compared on the next run."""
+    device: str
+    """`cpu` or `cuda`: of the stack."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,6 +82,25 @@ def run(
         error: class of the error that an unexpected exception becomes.
         read: gives, from the recipe and the target's folder, hashes of what else the body reads.
     """
+    found = context(name, arguments)
+    if read is not None:
+        found.inputs.update(read(found.recipe, found.target))
+    done = found.run.finished(name, found.inputs)
+    if done is not None:
+        print(f"{name}: done already in {found.run.path / name}")
+        return ExitCode.OK
+    found.run.begin(name, found.inputs)
+    began = time.monotonic()
+    with stagelog.stage_log(found.run.log(name), error) as terminal:
+        results = body(found, terminal)
+        results["stage_seconds"] = round(time.monotonic() - began, 1)
+        found.run.finish(name, found.inputs, results)
+        terminal.line(f"{name}: done in {results['stage_seconds']:.0f} s")
+    return ExitCode.OK
+
+
+def context(name: Stage, arguments: argparse.Namespace) -> Context:
+    """What a stage works with, in its stack's environment: replaces this process unless it already runs there."""
     from draftkiln.recipe.load import load
     from draftkiln.stack import environment
 
@@ -88,22 +109,7 @@ def run(
     earlier = {stage: directory.require(stage) for stage in _READS[name]}
     stack = recipe.stacks.of(name)
     environment.enter(stack, sys.argv[1:])
-
-    context = _context(name, recipe, directory, stack, earlier)
-    if read is not None:
-        context.inputs.update(read(recipe, context.target))
-    done = directory.finished(name, context.inputs)
-    if done is not None:
-        print(f"{name}: done already in {directory.path / name}")
-        return ExitCode.OK
-    directory.begin(name, context.inputs)
-    began = time.monotonic()
-    with stagelog.stage_log(directory.log(name), error) as terminal:
-        results = body(context, terminal)
-        results["stage_seconds"] = round(time.monotonic() - began, 1)
-        directory.finish(name, context.inputs, results)
-        terminal.line(f"{name}: done in {results['stage_seconds']:.0f} s")
-    return ExitCode.OK
+    return _context(name, recipe, directory, stack, earlier)
 
 
 def _context(name: Stage, recipe: Recipe, directory: RunDirectory, stack: str, earlier: dict[str, Any]) -> Context:
@@ -114,11 +120,16 @@ def _context(name: Stage, recipe: Recipe, directory: RunDirectory, stack: str, e
     from draftkiln.target.resolve import ensure
 
     target = ensure(recipe.target.source, cache.root() / "targets")
-    facts = target_facts.read(target)
+    facts = target_facts.check(
+        target,
+        trust_remote_code=recipe.target.trust_remote_code,
+        weights=recipe.target.load_format != "dummy",
+    )
     found = problems_on_target(recipe, facts)
     if found:
         raise ProblemsError([RecipeError(text) for text in found])
-    lock = read(stack).locked()
+    found_stack = read(stack)
+    lock = found_stack.locked()
     content = recipe.model_dump(mode="json", by_alias=True)
     inputs: dict[str, Any] = {f"recipe.{section}": content[section] for section in _SECTIONS[name]}
     inputs |= {"stack": stack, "requirements": lock.requirements_sha256}
@@ -127,4 +138,4 @@ def _context(name: Stage, recipe: Recipe, directory: RunDirectory, stack: str, e
     inputs |= {f"{stage}.record": durable.sha256_json(record["inputs"]) for stage, record in earlier.items()}
     if "prepare" in earlier:
         inputs["dataset_sha256"] = earlier["prepare"]["results"]["dataset_sha256"]
-    return Context(recipe, directory, target, facts, stack, inputs)
+    return Context(recipe, directory, target, facts, stack, inputs, found_stack.file.device)

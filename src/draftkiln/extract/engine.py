@@ -31,7 +31,7 @@ class Sample:
     hidden_states: torch.Tensor
 
 
-def start(recipe: Recipe, target: Path, num_layers: int, longest: int) -> Any:
+def start(recipe: Recipe, target: Path, num_layers: int, longest: int, dtype: str) -> Any:
     """Load the target into the engine with capture set up; returns speculators' generator.
 
     Args:
@@ -39,19 +39,20 @@ def start(recipe: Recipe, target: Path, num_layers: int, longest: int) -> Any:
         target: model directory.
         num_layers: of the target.
         longest: tokens of the longest sample.
+        dtype: that the engine computes in.
     """
     from speculators.data_generation.vllm_hidden_states_generator import VllmHiddenStatesGenerator
 
     return VllmHiddenStatesGenerator(
         model_path=str(target),
         layer_ids=layers.to_generator_ids(recipe.layers.captured(num_layers)),
-        # The engine wants room for the one token that a request must be allowed to generate.
-        max_model_len=longest + 1,
+        max_model_len=longest,
         gpu_memory_utilization=recipe.extract.gpu_memory_utilization,
         tensor_parallel_size=recipe.target.tensor_parallel_size,
         max_num_batched_tokens=recipe.extract.token_budget,
         max_num_seqs=recipe.extract.max_num_seqs,
         trust_remote_code=recipe.target.trust_remote_code,
+        dtype=dtype,
     )
 
 
@@ -81,4 +82,5 @@ def states(generator: Any, indices: Sequence[int], prompts: Sequence[list[int]])
 
     results = generator.generate([list(prompt) for prompt in prompts])
     for index, result in zip(indices, results, strict=True):
-        yield Sample(index, result["input_ids"], torch.stack(result["hidden_states"], dim=1).contiguous())
+        stacked = torch.stack(result["hidden_states"], dim=1).to(torch.bfloat16).contiguous()
+        yield Sample(index, result["input_ids"], stacked)

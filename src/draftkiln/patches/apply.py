@@ -45,6 +45,8 @@ class Applied:
 
     base_tree: str
     tree: str
+    base: str
+    """Ref of the base in the repository."""
     steps: tuple[Step, ...]
     changed: Mapping[str, bytes | None]
     """New content of each file that differs from the base; None where it was removed."""
@@ -92,9 +94,11 @@ def apply_in(repository: Repository, files: Mapping[str, bytes], version: str, p
             problems.append(_refusal(patch, version, verdict, is_in=is_in, follows=bool(problems)))
     if problems:
         raise ProblemsError(problems)
+    base_tree, tree = repository.trees(base, "HEAD")
     return Applied(
-        base_tree=repository.tree(base),
-        tree=repository.tree(),
+        base_tree=base_tree,
+        tree=tree,
+        base=base,
         steps=tuple(steps),
         changed=repository.changed(base, "HEAD"),
     )
@@ -103,11 +107,10 @@ def apply_in(repository: Repository, files: Mapping[str, bytes], version: str, p
 def tree_hash(files: Mapping[str, bytes]) -> str:
     """Git's hash of a tree that holds exactly `files`."""
     with Repository.throwaway() as repository:
-        return repository.tree(repository.add_base("files", files))
+        return repository.trees(repository.add_base("files", files))[0]
 
 
 def _commit(repository: Repository, patch: Patch) -> str:
-    before = repository.head()
     answer = repository.am(patch.data)
     if answer.returncode:
         raise PatchError(
@@ -115,16 +118,15 @@ def _commit(repository: Repository, patch: Patch) -> str:
             why=answer.stderr.strip(),
             fix="compare it with `draftkiln patches export`",
         )
-    after = repository.head()
-    changed = set(repository.changed(before, after)) if after != before else set()
+    commit, changed = repository.newest()
     if changed != set(patch.files):
-        missed = ", ".join(sorted(set(patch.files) ^ changed))
+        missed = ", ".join(sorted(changed ^ set(patch.files)))
         raise PatchError(
             f"{patch.path}: git took it and changed other files than it names",
             why=f"differs in {missed}",
             fix="make the patch again with `draftkiln patches new`",
         )
-    return after
+    return commit
 
 
 def _carriage_returns(files: Mapping[str, bytes], version: str, patches: Sequence[Patch]) -> list[PatchError]:

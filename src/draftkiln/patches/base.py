@@ -66,7 +66,7 @@ def _download(pin: str, folder: Path) -> Path:
     options = ["--no-input", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]
     hashes = ["--require-hashes"] if "--hash" in pin else []
     command = [
-        *_pip(),
+        *pip(),
         "download",
         "--quiet",
         *options,
@@ -94,13 +94,18 @@ def _download(pin: str, folder: Path) -> Path:
     if done.returncode or len(wheels) != 1:
         raise NetworkError(
             f"cannot download {pin.split(maxsplit=1)[0]}",
-            why=done.stderr.strip() or "no wheel came",
+            why="; ".join(line for line in done.stderr.splitlines() if line.startswith("ERROR")) or done.stderr.strip(),
             fix="connect to a package index, or put the wheel into the cache (DRAFTKILN_CACHE)",
         )
     return wheels[0]
 
 
-def _pip() -> list[str]:
+def pip() -> list[str]:
+    """Command line of a pip: this interpreter's own, else through uv.
+
+    Raises:
+        SystemMissingError: neither is there.
+    """
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip"]
     return [str(uv.program()), "tool", "run", "pip"]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +16,7 @@ from draftkiln.patches.header import PACKAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from concurrent.futures import Future
     from pathlib import Path
 
     from draftkiln.patches.export import Exported
@@ -51,34 +55,51 @@ def check(folder: Path, project: Path, wheels: Sequence[Path] = ()) -> Report:
     every_use = uses.all_uses()
     problems += _unused(found, every_use)
     problems += _missing_tests(found.pool, project)
-    exported: dict[Use, Exported] = {}
+    exported, failures = _export_each(found, every_use, wheels)
+    problems += failures
     results = []
-    bases: dict[str, Wheel] = {}
-    same: dict[tuple[str, tuple[Patch, ...]], Exported] = {}
-    for use in every_use:
-        if use.series not in found.series:
-            continue
-        try:
-            base = bases.get(use.version) or uses.base_of(use.version, every_use, wheels)
-            bases[use.version] = base
-            patches = uses.patches_of(use, found.series)
-            done = same.get((use.version, patches)) or export.export_series(base, patches)
-        except ProblemsError as error:
-            problems += [_in_stack(problem, use) for problem in error.problems]
-            continue
-        except DraftkilnError as error:
-            problems.append(_in_stack(error, use))
-            continue
-        exported[use] = same[use.version, patches] = done
-        results.append(Result(use, len(patches), done.applied.tree, done.applied.offsets))
+    for use, (base, done) in exported.items():
+        results.append(Result(use, len(done.texts), done.applied.tree, done.applied.offsets))
+        problems += _wrong_engine(use, (step.patch for step in done.applied.steps))
         problems += _against_lock(use, base, done)
-    problems += _stale(found, every_use, exported)
-    problems += _variants(found.pool, exported)
+    texts = {use: done for use, (_, done) in exported.items()}
+    problems += _stale(found, every_use, texts)
+    problems += _variants(found.pool, texts)
     return Report(tuple(results), tuple(problems))
 
 
-def _in_stack(problem: DraftkilnError, use: Use) -> PatchError:
-    return PatchError(f"stack {use.stack}: {problem.what}", why=problem.why, fix=problem.fix)
+def _export_each(
+    found: Queue, every_use: Sequence[Use], wheels: Sequence[Path]
+) -> tuple[dict[Use, tuple[Wheel, Exported]], list[DraftkilnError]]:
+    """Every series on every base that a stack gives it, the same pair only once, side by side: git does the work."""
+    varied = {patch.slug for patch in found.pool if patch.version is not None}
+    base_of = functools.cache(lambda version: uses.base_of(version, every_use, wheels))
+    pending: dict[tuple[str, tuple[Patch, ...]], Future[Exported]] = {}
+    done: dict[Use, tuple[Wheel, Exported]] = {}
+    problems: list[DraftkilnError] = []
+    started = []
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for use in (use for use in every_use if use.series in found.series):
+            try:
+                base, patches = base_of(use.version), uses.patches_of(use, found.series)
+            except DraftkilnError as error:
+                problems += _in_stack(error, use)
+                continue
+            key = (use.version, patches)
+            if key not in pending:
+                pending[key] = pool.submit(export.export_series, base, patches, varied)
+            started.append((use, base, pending[key]))
+        for use, base, future in started:
+            try:
+                done[use] = (base, future.result())
+            except DraftkilnError as error:
+                problems += _in_stack(error, use)
+    return done, problems
+
+
+def _in_stack(error: DraftkilnError, use: Use) -> list[PatchError]:
+    problems = error.problems if isinstance(error, ProblemsError) else [error]
+    return [PatchError(f"stack {use.stack}: {problem.what}", why=problem.why, fix=problem.fix) for problem in problems]
 
 
 def _unused(found: Queue, every_use: Iterable[Use]) -> list[DraftkilnError]:
@@ -107,19 +128,23 @@ def _missing_tests(pool: Iterable[Patch], project: Path) -> list[DraftkilnError]
     tests: dict[Path, set[str]] = {}
     problems: list[DraftkilnError] = []
     for patch in pool:
-        for test in patch.header.checks:
-            file, _, name = test.partition("::")
-            path = project / file
-            if path not in tests:
-                tests[path] = _test_names(path)
-            if name not in tests[path]:
-                why = f"{file} has no {name}" if path.is_file() else f"there is no {file}"
-                problems.append(
-                    PatchError(
-                        f"{patch.path}: Check {test}: no such test", why=why, fix="write it, or mend the trailer"
-                    )
+        missing = [test for test in patch.header.checks if not _exists(test, project, tests)]
+        if missing:
+            why = ", ".join(missing)
+            problems.append(
+                PatchError(
+                    f"{patch.path}: Check names no test", why=f"there is no {why}", fix="write it, or mend the trailer"
                 )
+            )
     return problems
+
+
+def _exists(test: str, project: Path, tests: dict[Path, set[str]]) -> bool:
+    file, _, name = test.partition("::")
+    path = project / file
+    if path not in tests:
+        tests[path] = _test_names(path)
+    return name in tests[path]
 
 
 def _test_names(path: Path) -> set[str]:
@@ -136,6 +161,18 @@ def _test_names(path: Path) -> set[str]:
                 if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)
             }
     return {name for name in names if name.rpartition("::")[2].startswith("test")}
+
+
+def _wrong_engine(use: Use, patches: Iterable[Patch]) -> list[DraftkilnError]:
+    return [
+        PatchError(
+            f"stack {use.stack}: {patch.name} is not for vLLM {use.engine}",
+            why=f"Needs-Vllm: {patch.header.needs_vllm} [{patch.header.needs_vllm_note}]",
+            fix="take it out of the series, or widen the range once the patch is proved there",
+        )
+        for patch in patches
+        if patch.header.needs_vllm is not None and not patch.header.needs_vllm.contains(use.engine, prereleases=True)
+    ]
 
 
 def _against_lock(use: Use, base: Wheel, done: Exported) -> list[DraftkilnError]:
@@ -200,7 +237,7 @@ def _variants(pool: Iterable[Patch], exported: Mapping[Use, Exported]) -> list[D
     touched: dict[Path, frozenset[str]] = {}
     for done in exported.values():
         for path, text in done.texts.items():
-            if path not in touched:
+            if path in done.files and path not in touched:
                 touched[path] = functions.touched(text, done.files[path])
     plain = {patch.slug: patch for patch in pool if patch.version is None}
     problems: list[DraftkilnError] = []

@@ -9,7 +9,7 @@ from draftkiln.patches import apply, uses
 from draftkiln.patches.repository import Repository
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
     from pathlib import Path
 
     from draftkiln.patches.queue import Patch, Queue
@@ -25,21 +25,31 @@ class Exported:
     texts: Mapping[Path, str]
     """By the file of the patch."""
     files: Mapping[Path, Mapping[str, bytes | None]]
-    """By the file of the patch: content of the files it touches, after it."""
+    """By the file of the patch: content of the files it touches, after it; for the slugs asked for."""
 
 
-def export_series(base: Wheel, patches: Sequence[Patch]) -> Exported:
+def export_series(base: Wheel, patches: Sequence[Patch], with_files: Container[str] = ()) -> Exported:
     """Apply `patches` to `base` and export each.
+
+    Args:
+        base: wheel.
+        patches: in order.
+        with_files: slugs whose touched files are wanted too.
 
     Raises:
         ProblemsError: every patch that does not fit.
     """
     with Repository.throwaway() as repository:
         applied = apply.apply_in(repository, base.package, base.version, patches)
+        texts = repository.exports(applied.base)
         return Exported(
             applied,
-            texts={step.patch.path: repository.export(step.commit) for step in applied.steps},
-            files={step.patch.path: repository.changed(f"{step.commit}~", step.commit) for step in applied.steps},
+            texts={step.patch.path: text for step, text in zip(applied.steps, texts, strict=True)},
+            files={
+                step.patch.path: repository.changed(f"{step.commit}~", step.commit)
+                for step in applied.steps
+                if step.patch.slug in with_files
+            },
         )
 
 

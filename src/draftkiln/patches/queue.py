@@ -150,7 +150,7 @@ def load_series(folder: Path, name: str) -> Series:
     if not path.is_file():
         known = ", ".join(file.name for file in _series_files(folder)) or "none"
         raise PatchError(f"{path}: no such series", why=f"series there: {known}", fix="name one of them")
-    slugs = {slug for slug, _ in _slug_lines(path.read_text(encoding="utf-8"))}
+    slugs = {slug for slug, _ in _slug_lines(path.read_text(encoding="utf-8", errors="replace"))}
     pool, problems = _read_pool(file for file in _pool_files(folder) if _slug_of(file) in slugs)
     series, series_problems = _read_series(path, pool, _broken_slugs(folder, pool))
     if problems or series_problems:
@@ -297,7 +297,7 @@ def _read_series(path: Path, pool: Iterable[Patch], broken: set[str]) -> tuple[S
     problems = mail.Problems(path)
     seen: dict[str, int] = {}
     entries = []
-    for slug, number in _slug_lines(path.read_text(encoding="utf-8")):
+    for slug, number in _slug_lines(path.read_text(encoding="utf-8", errors="replace")):
         if slug in seen:
             problems.add(number, f"{slug} stands twice", why=f"first in line {seen[slug]}", fix="keep one")
         elif slug in by_slug:

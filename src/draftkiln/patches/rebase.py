@@ -59,10 +59,10 @@ def prepare(repository: Repository, old: Wheel, new: Wheel, patches: Sequence[Pa
         ProblemsError: every patch that does not fit the old release.
     """
     applied = apply.apply_in(repository, old.package, old.version, patches)
-    texts = {step.patch.slug: repository.export(step.commit) for step in applied.steps}
+    exported = zip(applied.steps, repository.exports(applied.base), strict=True)
     repository.git("update-ref", "refs/draftkiln/old-series", "HEAD")
     repository.checkout(repository.add_base(new.version, new.package))
-    return {slug: edits.with_base(text, new.version) for slug, text in texts.items()}
+    return {step.patch.slug: edits.with_base(text, new.version) for step, text in exported}
 
 
 def move(repository: Repository, texts: Mapping[str, str], *, stop: bool = False) -> Iterator[Moved]:

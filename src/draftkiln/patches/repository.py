@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 from draftkiln.errors import PatchError, SystemMissingError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 _TIMEOUT_S = 60
 _NAME, _EMAIL, _SECONDS = "draftkiln", "draftkiln@localhost", 946684800
+_MAIL_START = re.compile(r"^(?=From 0{40} Mon Sep 17 00:00:00 2001$)", re.MULTILINE)
 _OFFSET = re.compile(r"^Hunk #(\d+) succeeded at \d+ \(offset (-?\d+) lines?\)\.$")
 _CHECKING = re.compile(r"^Checking patch (?:.+ => )?(.+)\.\.\.$")
 _FAILED = re.compile(r"^error: patch failed: (.+):(\d+)$")
@@ -31,6 +32,7 @@ _SETTINGS = (
     "core.autocrlf=false",
     "core.safecrlf=false",
     "core.fileMode=false",
+    "core.fsync=none",  # the repository does not outlive the run
     "core.hooksPath=/dev/null",
     "core.attributesFile=/dev/null",
     "core.excludesFile=/dev/null",
@@ -147,24 +149,22 @@ class Repository:
         return answer.stdout.decode(errors="replace").strip()
 
     def add_base(self, version: str, files: Mapping[str, bytes]) -> str:
-        """Store `files` as a commit without parents and return it; the same files give the same commit."""
+        """Store `files` as a commit without parents and return its ref; the same files give the same commit."""
         stamp = f"{_NAME} <{_EMAIL}> {_SECONDS} +0000"
         ref = f"refs/bases/{version}"
         parts = [f"reset {ref}\ncommit {ref}\ncommitter {stamp}\ndata <<END\n{version}\nEND\n".encode()]
         for name, data in sorted(files.items()):
             parts.append(f"M 100644 inline {name}\ndata {len(data)}\n".encode() + data + b"\n")
         self.git("fast-import", "--quiet", "--force", stdin=b"".join(parts))
-        return self.git("rev-parse", ref)
+        return ref
 
     def checkout(self, commit: str) -> None:
-        """Put `commit` into index and work tree, dropping whatever was there."""
-        self.run("am", "--abort")
+        """Put `commit` into index and work tree."""
         self.git("checkout", "--quiet", "--force", "-B", "series", commit)
-        self.git("clean", "-fdxq")
 
-    def tree(self, commit: str = "HEAD") -> str:
-        """Hash of a commit's tree."""
-        return self.git("rev-parse", f"{commit}^{{tree}}")
+    def trees(self, *commits: str) -> list[str]:
+        """Hash of each commit's tree."""
+        return self.git("rev-parse", *(f"{commit}^{{tree}}" for commit in commits)).split("\n")
 
     def head(self) -> str:
         """Hash of the commit that is checked out."""
@@ -173,7 +173,12 @@ class Repository:
     def changed(self, before: str, after: str) -> dict[str, bytes | None]:
         """Files that differ between two commits with their new content, None for a removed one."""
         names = self.git("diff-tree", "-r", "-z", "--no-renames", "--name-only", before, after).split("\0")
-        return {name: self._content(after, name) for name in names if name}
+        return self._contents(after, [name for name in names if name])
+
+    def newest(self) -> tuple[str, frozenset[str]]:
+        """The commit that is checked out and the files that it changed."""
+        commit, *names = self.git("diff-tree", "-r", "-z", "--root", "--no-renames", "--name-only", "HEAD").split("\0")
+        return commit, frozenset(name for name in names if name)
 
     def check(self, data: bytes, *, reverse: bool = False) -> Verdict:
         """Whether a patch fits the index, without fuzz and without applying it."""
@@ -194,6 +199,11 @@ class Repository:
         """The patch of one commit, the same bytes on every machine."""
         return self._text("format-patch", "-1", *_MAIL_OPTIONS, *_DIFF_OPTIONS, commit).rstrip("\n") + "\n"
 
+    def exports(self, base: str) -> list[str]:
+        """The patch of each commit after `base`, oldest first."""
+        text = self._text("format-patch", *_MAIL_OPTIONS, *_DIFF_OPTIONS, f"{base}..HEAD")
+        return [part.rstrip("\n") + "\n" for part in re.split(_MAIL_START, text) if part]
+
     def diff(self, before: str, after: str) -> str:
         """The change between two commits, as `export` writes it."""
         return self._text("diff", "--patch", *_DIFF_OPTIONS, before, after)
@@ -207,9 +217,17 @@ class Repository:
         except UnicodeDecodeError as error:
             raise PatchError("a changed file is not UTF-8", why=str(error), fix="save it as UTF-8") from error
 
-    def _content(self, commit: str, name: str) -> bytes | None:
-        answer = self.run("cat-file", "blob", f"{commit}:{name}")
-        return None if answer.returncode else answer.stdout
+    def _contents(self, commit: str, names: Sequence[str]) -> dict[str, bytes | None]:
+        rest = self.run("cat-file", "--batch", stdin="".join(f"{commit}:{name}\n" for name in names).encode()).stdout
+        found: dict[str, bytes | None] = {}
+        for name in names:
+            head, _, rest = rest.partition(b"\n")
+            if head.endswith(b" missing"):
+                found[name] = None
+            else:
+                size = int(head.split()[-1])
+                found[name], rest = rest[:size], rest[size + 1 :]
+        return found
 
 
 def _environment(folder: Path) -> dict[str, str]:

@@ -25,6 +25,8 @@ class Use:
     stack: str
     version: str
     """Release of speculators."""
+    engine: str
+    """Version of vLLM."""
     series: str
     base_sha256: str | None
     """Hash of the pristine wheel; None while the stack has no lock."""
@@ -49,6 +51,7 @@ def all_uses() -> list[Use]:
                 Use(
                     stack=name,
                     version=part.version,
+                    engine=stack.file.engine.version,
                     series=part.series,
                     base_sha256=lock.base_wheel_sha256 if lock else None,
                     tree=lock.patched_tree if lock else None,

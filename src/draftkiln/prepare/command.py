@@ -115,10 +115,10 @@ def _split(
         else:
             outcome.refusals.append(row)
     if len(found) <= data.held_out:
-        samples.check_share(outcome, data.max_refused)
+        refused = f"; {len(outcome.refusals)} rows are refused: {outcome.reasons()}" if outcome.refusals else ""
         raise DataError(
             f"{source.path}: {len(found)} conversations are too few",
-            why=f"data.held_out sets {data.held_out} apart and none is left to train on",
+            why=f"data.held_out sets {data.held_out} apart and none is left to train on{refused}",
             fix="add rows, or lower data.held_out",
         )
     apart = found[len(found) - data.held_out :]

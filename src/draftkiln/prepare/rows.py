@@ -44,6 +44,10 @@ class Refusal:
     reason: str
     detail: str = ""
 
+    def place(self) -> str:
+        """Where it stands, with what was seen there."""
+        return f"{self.source}: {self.detail}" if self.detail else self.source
+
 
 @dataclass(frozen=True)
 class Conversation:

@@ -44,6 +44,14 @@ class Outcome:
         self.samples.append(sample)
         self.counts["cut"] += sample.cut_tokens > 0
 
+    def reasons(self) -> str:
+        """Each reason of a refusal with its count and the first row."""
+        first: dict[str, Refusal] = {}
+        for refusal in self.refusals:
+            first.setdefault(refusal.reason, refusal)
+        counted = Counter(refusal.reason for refusal in self.refusals).most_common()
+        return "; ".join(f"{count} x {reason}, the first: {first[reason].place()}" for reason, count in counted)
+
     def refuse(self, source: str, error: RefusedRowError) -> None:
         """Refuse a row."""
         self.refusals.append(Refusal(source, error.reason, error.detail))
@@ -141,16 +149,7 @@ def check_share(outcome: Outcome, max_refused: float) -> None:
     refused, kept = len(outcome.refusals), len(outcome.samples)
     if kept and refused <= max_refused * (kept + refused):
         return
-    first: dict[str, Refusal] = {}
-    for refusal in outcome.refusals:
-        first.setdefault(refusal.reason, refusal)
-    counted = Counter(refusal.reason for refusal in outcome.refusals)
-    why = "; ".join(
-        f"{count} x {reason} (first: {first[reason].source}{': ' + first[reason].detail if first[reason].detail else ''})"
-        for reason, count in counted.most_common()
-    )
     what = f"{refused} of {kept + refused} rows are refused"
     if not kept:
         what = f"all {refused} rows are refused: nothing is left to train on"
-    fix = "mend the rows, or raise data.max_refused" if kept else "mend the rows"
-    raise DataError(what, why=why, fix=fix)
+    raise DataError(what, why=outcome.reasons(), fix="mend the rows" + (", or raise data.max_refused" if kept else ""))

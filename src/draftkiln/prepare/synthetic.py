@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 PROMPT_WORDS = 12
 _LEAST_WORDS = 32
-_TRIES = 8
+_TRIES = 6
 
 
 def words(tokenizer: Any, special_ids: set[int]) -> list[str]:
@@ -64,14 +64,29 @@ def _filled(
     template: Template, source: random.Random, vocabulary: list[str], question: str, max_tokens: int
 ) -> tuple[Message, ...]:
     pool = [source.choice(vocabulary) for _ in range(max_tokens)]
-    length = max(1, max_tokens - PROMPT_WORDS)
+
+    def answered(count: int) -> tuple[Message, ...]:
+        return _turn("user", question), _turn("assistant", " ".join(pool[:count]))
+
+    def length(count: int) -> int:
+        return len(template.ids(answered(count)))
+
+    one, two = length(1), length(2)
+    if one > max_tokens:
+        raise DataError(
+            f"a synthetic conversation of one word has {one} tokens already",
+            why=f"data.max_tokens is {max_tokens}",
+            fix="raise data.max_tokens",
+        )
+    best, count, a_word = 1, 1 + (max_tokens - one) // max(1, two - one), max(1, two - one)
     for _ in range(_TRIES):
-        messages = (_turn("user", question), _turn("assistant", " ".join(pool[:length])))
-        missing = max_tokens - len(template.ids(messages))
-        if missing == 0 or not 0 < length + missing <= len(pool):
+        missing = max_tokens - length(count)
+        if missing >= 0:
+            best = max(best, count)
+        if not missing // a_word:
             break
-        length += missing
-    return messages
+        count = min(max(1, count + missing // a_word), len(pool))
+    return answered(best)
 
 
 def _text(source: random.Random, vocabulary: list[str], count: int) -> str:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from draftkiln.prepare.rows import Message
 
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
+_EMPTY_BLOCK = re.compile(r"\s*(?:<think>)?\s*</think>")
+_BLOCK_TOKENS = 8
 _UNPROVABLE = "boundary of an answer not provable"
 _PROBES = ("The answer is here.", "Something else entirely, and longer.")
 
@@ -85,10 +87,8 @@ class Template:
             output = self._apply(messages, return_assistant_tokens_mask=True)
             ids, mask = list(output["input_ids"]), [int(bit) for bit in output["assistant_masks"]]
             if any(mask):
-                return Rendered(ids, self._through_end_of_turn(ids, mask))
+                return self._marked(ids, mask, messages)
         ids = self.ids(messages)
-        if self._doubled_bos(ids):
-            raise RefusedRowError("doubled BOS", "the template and the tokenizer both write it")
         mask = [0] * len(ids)
         untrained = 0
         answers = [position for position, turn in enumerate(messages) if turn["role"] == "assistant"]
@@ -112,7 +112,8 @@ class Template:
         if not _template_text(self.tokenizer):
             raise self._unproved("the tokenizer has no chat template")
         try:
-            first, second = (self.render(self._probe(answer)) for answer in _PROBES)
+            thoughts = dict.fromkeys(REASONING_FIELDS, "A thought.") if self._wants_reasoning() else {}
+            first, second = (self.render(self._probe(answer, **thoughts)) for answer in _PROBES)
             prompt = self.ids(self._probe(), generation_prompt=True)
         except RefusedRowError as error:
             raise self._unproved(str(error)) from error
@@ -123,6 +124,20 @@ class Template:
         last = max(position for position, bit in enumerate(first.loss_mask) if bit)
         method = "generation markers" if self.marks_generation else "incremental rendering"
         return Proof(method, str(self.tokenizer.decode([first.input_ids[last]])))
+
+    def _wants_reasoning(self) -> bool:
+        """Whether an answer without reasoning gets an empty block of it after the generation prompt."""
+        ids, prompt = self.ids(self._probe(_PROBES[0])), self.ids(self._probe(), generation_prompt=True)
+        return ids[: len(prompt)] == prompt and self._empty_block(ids, len(prompt))
+
+    def _refuse_empty_block(self, ids: list[int], start: int) -> None:
+        if self._empty_block(ids, start):
+            fix = "set target.template_arguments so that the prompt closes the block, or give the data's reasoning"
+            raise RefusedRowError("an empty reasoning block would be trained", f"the target would not write it: {fix}")
+
+    def _empty_block(self, ids: list[int], start: int) -> bool:
+        """Whether the answer that begins at `start` begins with reasoning of no words."""
+        return bool(_EMPTY_BLOCK.match(str(self.tokenizer.decode(ids[start : start + _BLOCK_TOKENS]))))
 
     def _check_probe(self, rendered: Rendered, prompt: list[int]) -> None:
         ids, mask = rendered.input_ids, rendered.loss_mask
@@ -149,9 +164,21 @@ class Template:
         if not specials:
             raise RefusedRowError(_UNPROVABLE, "no special token ends it")
         end = specials[-1] + 1
+        self._refuse_empty_block(ids, len(prompt))
         if rest := self._visible(upto[end:]):
             raise RefusedRowError(_UNPROVABLE, f"text after its end-of-turn token: {rest[:40]!r}")
         return len(prompt), end
+
+    def _marked(self, ids: list[int], mask: list[int], messages: Sequence[Message]) -> Rendered:
+        """The template's own marks, held to the ids: the last answer begins after its prompt and not inside it."""
+        last = max(position for position, turn in enumerate(messages) if turn["role"] == "assistant")
+        prompt = self.ids(messages[:last], generation_prompt=True)
+        out = self._through_end_of_turn(ids, mask)
+        start = max(place for place in range(len(out)) if out[place] and not (place and out[place - 1]))
+        if ids[: len(prompt)] == prompt and start < len(prompt):
+            raise RefusedRowError(_UNPROVABLE, f"the template marks token {start} of a prompt of {len(prompt)} tokens")
+        self._refuse_empty_block(ids, start)
+        return Rendered(ids, out)
 
     def _through_end_of_turn(self, ids: list[int], mask: list[int]) -> list[int]:
         """Let each run of marked tokens end with its end-of-turn token: white space after it out, it itself in."""
@@ -193,23 +220,21 @@ class Template:
         place = next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(prompt), len(ids)))
         there = self.tokenizer.decode(prompt[place : place + 4])
         here = self.tokenizer.decode(ids[place : place + 4])
-        return f"the generation prompt is no prefix of the answered text: at token {place} {there!r} against {here!r}"
+        return f"the generation prompt does not begin the answered text: {here!r} for {there!r} at token {place}"
 
     def _unproved(self, reason: str) -> DataError:
         name = type(self.tokenizer).__name__
         return DataError(
             f"the loss mask cannot be proved right with the chat template of {name}",
             why=reason,
-            fix="set target.template_arguments (such as `enable_thinking: false`), or use a tokenizer whose template marks "
-            "answers with {% generation %}",
+            fix="set target.template_arguments (such as `enable_thinking: false`), or use a tokenizer whose template "
+            "marks answers with {% generation %}",
         )
 
     @staticmethod
-    def _probe(*answers: str) -> list[Message]:
-        return [
-            {"role": "user", "content": "A question."},
-            *({"role": "assistant", "content": text} for text in answers),
-        ]
+    def _probe(*answers: str, **fields: str) -> list[Message]:
+        turns = [{"role": "assistant", "content": text, **fields} for text in answers]
+        return [{"role": "user", "content": "A question."}, *turns]
 
 
 def _template_text(tokenizer: Any) -> str:

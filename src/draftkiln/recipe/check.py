@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from draftkiln import layers
 from draftkiln.recipe.model import STAGES
@@ -11,26 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from draftkiln.recipe.model import Recipe
-
-
-class TargetFacts(Protocol):
-    """What the checks read of a target's config, its text part where the config nests one."""
-
-    @property
-    def num_layers(self) -> int:
-        """Decoder layers."""
-
-    @property
-    def num_attention_heads(self) -> int:
-        """Query heads."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Rows of the embedding, padding included."""
-
-    @property
-    def max_position_embeddings(self) -> int | None:
-        """Longest sequence in tokens, where the config says."""
+    from draftkiln.target.facts import TargetFacts
 
 
 def problems_on_target(recipe: Recipe, facts: TargetFacts) -> list[str]:
@@ -73,7 +54,7 @@ def _layers(recipe: Recipe, facts: TargetFacts) -> list[str]:
 
 
 def _tensor_parallel(recipe: Recipe, facts: TargetFacts) -> list[str]:
-    size, heads = recipe.target.tensor_parallel_size, facts.num_attention_heads
+    size, heads = recipe.target.tensor_parallel_size, facts.num_heads
     if heads % size == 0:
         return []
     fits = [number for number in range(1, min(heads, 64) + 1) if heads % number == 0]
@@ -83,8 +64,8 @@ def _tensor_parallel(recipe: Recipe, facts: TargetFacts) -> list[str]:
 
 
 def _lengths(recipe: Recipe, facts: TargetFacts) -> list[str]:
-    longest, asked = facts.max_position_embeddings, recipe.data.max_tokens
-    if longest is None or asked <= longest:
+    longest, asked = facts.max_positions, recipe.data.max_tokens
+    if not longest or asked <= longest:
         return []
     return [
         f"data.max_tokens: {asked} is more than the {longest} positions of the target; lower it to at most {longest}"

@@ -84,7 +84,7 @@ def _held_out(values: Values) -> Iterator[Contradiction]:
     limit, held_out = values("data.limit"), values("data.held_out")
     if limit is not None and held_out >= limit:
         yield Contradiction(
-            ("data", "held_out"),
+            values.first_named("data.held_out", "data.limit"),
             f"{held_out} of at most {limit} conversations are held out",
             "none is left to train on (data.limit counts the held-out ones too)",
             "lower data.held_out or raise data.limit",
@@ -117,7 +117,7 @@ def _answer_length(values: Values) -> Iterator[Contradiction]:
     answer, sample = values("data.answers.max_tokens"), values("data.max_tokens")
     if answer >= sample:
         yield Contradiction(
-            ("data", "answers", "max_tokens"),
+            values.first_named("data.answers.max_tokens", "data.max_tokens"),
             f"an answer of {answer} tokens does not fit a sample of {sample}",
             "the prompt needs room too",
             "lower data.answers.max_tokens or raise data.max_tokens",
@@ -128,7 +128,7 @@ def _prompts(values: Values) -> Iterator[Contradiction]:
     prompts, held_out = values("evaluate.prompts"), values("data.held_out")
     if prompts > held_out:
         yield Contradiction(
-            ("evaluate", "prompts"),
+            values.first_named("evaluate.prompts", "data.held_out"),
             f"{prompts} prompts are asked for, {held_out} are held out",
             "acceptance is measured on prompts that were not trained on",
             "raise data.held_out or lower evaluate.prompts",
@@ -139,7 +139,7 @@ def _tokens_per_step(values: Values) -> Iterator[Contradiction]:
     step, sample = values("train.tokens_per_step"), values("data.max_tokens")
     if step < sample:
         yield Contradiction(
-            ("train", "tokens_per_step"),
+            values.first_named("train.tokens_per_step", "data.max_tokens"),
             f"a sample of {sample} tokens does not fit a step of {step}",
             "the trainer would cut it without a word",
             "raise train.tokens_per_step or lower data.max_tokens",
@@ -162,7 +162,7 @@ def _validated_samples(values: Values) -> Iterator[Contradiction]:
     checked, made = values("validate.samples"), values("data.source.synthetic")
     if checked > made:
         yield Contradiction(
-            ("validate", "samples"),
+            values.first_named("validate.samples", "data.source.synthetic"),
             f"{checked} samples are to be compared, {made} are made",
             "",
             "lower validate.samples",
@@ -172,7 +172,7 @@ def _validated_samples(values: Values) -> Iterator[Contradiction]:
 def _dummy_weights(values: Values) -> Iterator[Contradiction]:
     if values("target.load_format") == "dummy" and values("validate.against") is not None:
         yield Contradiction(
-            ("validate", "against"),
+            values.first_named("validate.against", "target.load_format"),
             "made-up weights are compared with the real ones",
             "target.load_format is dummy",
             "write `against: null`, or load the weights",

@@ -64,12 +64,14 @@ class Values:
         where: Location = tuple(path.split("."))
         if any(where[:depth] in self.invalid for depth in range(1, len(where) + 1)):
             raise LookupError(path)
-        if self.named(path):
-            value = self.plain
-            for key in where:
-                value = value[key]
-            return value
-        return self._default(where)
+        if not self.named(path):
+            return self._default(where)
+        value = self.plain
+        for key in where:
+            value = value[key]
+        if isinstance(value, list) and any(place[: len(where)] == where for place in self.invalid):
+            raise LookupError(path)
+        return value
 
     def named(self, path: str) -> bool:
         """Whether the recipe itself names a value at `path`."""
@@ -79,6 +81,11 @@ class Values:
                 return False
             value = value[key]
         return True
+
+    def first_named(self, *paths: str) -> Location:
+        """The first of `paths` that the recipe itself names, so that a message points at a line that is there."""
+        chosen = next((path for path in paths if self.named(path)), paths[0])
+        return tuple(chosen.split("."))
 
     def _default(self, where: Location) -> Any:
         *parent, key = where

@@ -6,21 +6,11 @@ import difflib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from draftkiln.seams.inference import (
-    UNKNOWN,
-    Absent,
-    AnyOf,
-    ClassOf,
-    Engine,
-    InstanceOf,
-    Items,
-    Module,
-    Scalar,
-    Unknown,
-)
+from draftkiln.seams.inference import Engine
 from draftkiln.seams.modules import FunctionNode, ModuleIndex
 from draftkiln.seams.paths import Evaluator, Reached, Unreachable, fulfils
-from draftkiln.seams.signatures import call_problems
+from draftkiln.seams.signatures import CallShape, call_problems
+from draftkiln.seams.values import UNKNOWN, Absent, AnyOf, ClassOf, InstanceOf, Items, Module, Scalar, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +20,7 @@ if TYPE_CHECKING:
 
 ARCHITECTURES = ("DeepseekV3ForCausalLM", "KimiK25ForConditionalGeneration", "LlamaForCausalLM")
 _STEM = 5
+_METHODS = {"index": ("__getitem__",), "iterate": ("__iter__", "__getitem__"), "unpack": ("__iter__", "__getitem__")}
 Severity = Literal[
     "gone",
     "renamed",
@@ -38,7 +29,8 @@ Severity = Literal[
     "too many arguments",
     "return changed",
     "not fulfilled",
-    "changed since the baseline",
+    "default changed",
+    "result changed",
 ]
 
 
@@ -60,7 +52,7 @@ class Break:
     @property
     def breaks(self) -> bool:
         """Whether the patched files fail; otherwise it only deserves a look."""
-        return self.severity != "changed since the baseline"
+        return self.severity not in {"default changed", "result changed"}
 
 
 @dataclass(frozen=True)
@@ -75,7 +67,8 @@ class Result:
 def check(seams: SeamList, sources: Sources, architectures: Sequence[str] = ARCHITECTURES) -> Result:
     """All breaks of `seams` in an engine build, read from its sources."""
     engine = Engine(ModuleIndex(sources, {"vllm"}))
-    evaluators = [Evaluator(engine, name) for name in architectures]
+    imported = frozenset(path for seam in seams.seams if seam.kind == "import" for path in seam.paths)
+    evaluators = [Evaluator(engine, name, imported) for name in architectures]
     found: list[Break] = []
     undecided = []
     for seam in seams.seams:
@@ -91,14 +84,14 @@ def with_baseline(seams: SeamList, sources: Sources, engine_name: str) -> SeamLi
     """The list with the signatures of an engine build, against which later builds are compared."""
     evaluator = Evaluator(Engine(ModuleIndex(sources, {"vllm"})), ARCHITECTURES[0])
     described = [
-        replace(seam, baseline=evaluator.describe(seam.paths[0])) if seam.kind == "call" else seam
+        replace(seam, baseline=evaluator.baseline(seam.paths[0], seam.shape)) if seam.shape else seam
         for seam in seams.seams
     ]
     return replace(seams, engine=engine_name, seams=tuple(described))
 
 
 def _depends_on_target(seam: Seam) -> bool:
-    texts = [*seam.paths, seam.detail, *(item.path for item in seam.when)]
+    texts = [*seam.paths, seam.detail, *(path for item in seam.when for path in item.paths)]
     return any(text.startswith(("@model", "@decoder", "@worker.model_runner.model")) for text in texts)
 
 
@@ -121,11 +114,11 @@ def _check_seam(seam: Seam, evaluator: Evaluator) -> list[Break] | None:
         return None
     if seam.kind == "predicate":
         return _check_predicate(seam, evaluator)
-    outcomes = [_check_path(seam, path, evaluator) for path in seam.paths]
+    reached = [path for path in seam.paths if not isinstance(evaluator.value(path), Unreachable)]
+    outcomes = [_check_path(seam, path, evaluator) for path in reached]
     if any(outcome == [] for outcome in outcomes):
         return []
-    decided = [outcome for outcome in outcomes if outcome is not None]
-    return decided[0] if decided and len(decided) == len(outcomes) else None
+    return outcomes[0] if outcomes and None not in outcomes else None
 
 
 def _check_path(seam: Seam, path: str, evaluator: Evaluator) -> list[Break] | None:
@@ -133,11 +126,9 @@ def _check_path(seam: Seam, path: str, evaluator: Evaluator) -> list[Break] | No
     if seam.kind == "import":
         return _check_import(seam, path, evaluator)
     value = evaluator.value(path)
-    if isinstance(value, Unreachable):
-        return None
     if seam.kind == "call":
         return _check_call(seam, path, value, evaluator)
-    if isinstance(value, Absent | Unknown):
+    if isinstance(value, Absent | Unknown | Unreachable):
         return None
     if seam.kind == "attribute":
         found = evaluator.engine.attribute(value, seam.detail)
@@ -148,7 +139,7 @@ def _check_path(seam: Seam, path: str, evaluator: Evaluator) -> list[Break] | No
             if isinstance(found, Absent)
             else []
         )
-    return _check_use(seam, path, value)
+    return _check_use(seam, path, value, evaluator)
 
 
 def _check_import(seam: Seam, path: str, evaluator: Evaluator) -> list[Break]:
@@ -182,11 +173,12 @@ def _check_call(seam: Seam, path: str, value: Reached, evaluator: Evaluator) -> 
     if isinstance(value, Absent):
         owner, _, name = path.rpartition(".")
         base = evaluator.value(owner)
-        if isinstance(base, Module | Absent | Unreachable):
-            return None  # the import's own seam says so
-        return [_gone(seam, f"{_name(base)}.{name}", _members(base, evaluator), name)]
+        if isinstance(base, Absent | Unreachable) or path in evaluator.imported:
+            return None
+        shown = path if isinstance(base, Module) else f"{_name(base)}.{name}"
+        return [_gone(seam, shown, _members(base, evaluator), name)]
     options = value.options if isinstance(value, AnyOf) else (value,)
-    assert seam.shape is not None
+    shape = seam.shape or CallShape()
     problems: list[Break] | None = None
     for option in options:
         signature = None if isinstance(option, Unreachable) else evaluator.engine.signature(option)
@@ -201,7 +193,7 @@ def _check_call(seam: Seam, path: str, value: Reached, evaluator: Evaluator) -> 
                 str(signature),
                 parameter=item.parameter,
             )
-            for item in call_problems(signature, seam.shape)
+            for item in call_problems(signature, shape)
         ]
         if not problems:
             return _compared(seam, path, evaluator)
@@ -209,20 +201,37 @@ def _check_call(seam: Seam, path: str, value: Reached, evaluator: Evaluator) -> 
 
 
 def _compared(seam: Seam, path: str, evaluator: Evaluator) -> list[Break]:
-    now = evaluator.describe(path)
-    if seam.baseline is None or now is None or now == seam.baseline:
+    now = evaluator.baseline(path, seam.shape) if seam.shape else None
+    if seam.baseline is None or now is None:
         return []
-    return [Break(seam, "changed since the baseline", f"{path} changed", seam.baseline, now)]
+    defaults = dict(now.defaults)
+    found = [
+        Break(
+            seam,
+            "default changed",
+            f"{path}: default of {name} changed",
+            f"{name}={before}",
+            f"{name}={defaults[name]}",
+        )
+        for name, before in seam.baseline.defaults
+        if name in defaults and defaults[name] != before
+    ]
+    if now.returns != seam.baseline.returns:
+        what = f"{path}: what it returns is annotated anew"
+        found.append(Break(seam, "result changed", what, str(seam.baseline.returns), str(now.returns)))
+    return found
 
 
-def _check_use(seam: Seam, path: str, value: Reached) -> list[Break] | None:
+def _check_use(seam: Seam, path: str, value: Reached, evaluator: Evaluator) -> list[Break] | None:
     options = value.options if isinstance(value, AnyOf) else (value,)
     wanted = int(seam.detail.split()[1]) if seam.detail.startswith("unpack") else None
     for option in options:
         if isinstance(option, Items):
             if wanted is None or option.parts is None or len(option.parts) == wanted:
                 return []
-        elif not isinstance(option, Scalar):
+        elif not isinstance(option, Scalar) and not (
+            isinstance(option, InstanceOf) and evaluator.engine.lacks(option, _METHODS[seam.detail.split()[0]])
+        ):
             return None
     return [
         Break(

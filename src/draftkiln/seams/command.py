@@ -59,9 +59,9 @@ def _add_tree(parser: argparse.ArgumentParser, *, required: bool) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run one action."""
     if arguments.action == "probe":
-        from draftkiln.seams import probe_command
+        from draftkiln.seams.probe_command import run
 
-        return probe_command.run(arguments)
+        return run(arguments)
     return _extract(arguments) if arguments.action == "extract" else _check(arguments)
 
 

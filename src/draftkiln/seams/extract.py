@@ -34,8 +34,8 @@ def extract(sources: Sources, *, series: str, owner: Callable[[str, int], str | 
     if missing:
         raise PatchError(
             f"target removed upstream: speculators {version} in {sources.origin} has no {', '.join(missing)}",
-            why=f"{LAST_PATCHABLE} is the last release with the generator and worker; 0.5.0 dropped them for vLLM's own extraction",
-            fix="use speculators 0.3.0, 0.4.0 or 0.4.0.1, or a stack on vLLM's extract_hidden_states, which has no seams",
+            why=f"{LAST_PATCHABLE} is the last release that has them; 0.5.0 dropped them for vLLM's own extraction",
+            fix="use speculators 0.3.0, 0.4.0 or 0.4.0.1, or a stack on vLLM's own extraction, which has no seams",
         )
     tracer = Tracer(index, _extensions(index))
     for _ in range(2):  # the second pass knows all attributes that methods set
@@ -57,8 +57,7 @@ def _extensions(index: ModuleIndex) -> frozenset[str]:
     named = set()
     for entry in ENTRIES:
         file = index.file_of(entry)
-        assert file is not None
-        for node in ast.walk(ast.parse(index.sources.read(file))):
+        for node in ast.walk(ast.parse(index.sources.read(file))) if file else ():
             if (
                 isinstance(node, ast.Constant)
                 and isinstance(node.value, str)

@@ -7,151 +7,33 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from draftkiln.seams import signatures
+from draftkiln.seams import classes, signatures
+from draftkiln.seams.annotations import annotated
 from draftkiln.seams.modules import Definition, External, FunctionNode, Missing, ModuleIndex, ModuleRef, Resolved
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-_DEPTH = 14
-_SCALARS = {"int", "float", "bool", "complex"}
-_CONTAINERS = {"list", "set", "frozenset", "deque", "Sequence", "Iterable", "Iterator", "Collection", "Set", "List"}
-_MAPPINGS = {"dict", "Mapping", "MutableMapping", "defaultdict", "OrderedDict", "Dict"}
-_WRAPPERS = {"Optional", "ClassVar", "Final", "Annotated", "InitVar", "Required", "NotRequired"}
-_INERT_BASES = {"ABC", "Protocol", "Generic", "object", "NamedTuple", "Struct", "Exception", "TypedDict"}
-_ENUM_BASES = {"Enum", "IntEnum", "StrEnum", "Flag", "IntFlag"}
-_FIELD_BASES = {"Struct", "BaseModel", "NamedTuple"}
-_MODULE_MEMBERS = frozenset(
-    [
-        "T_destination",
-        "add_module",
-        "apply",
-        "bfloat16",
-        "buffers",
-        "call_super_init",
-        "children",
-        "compile",
-        "cpu",
-        "cuda",
-        "double",
-        "dump_patches",
-        "eval",
-        "extra_repr",
-        "float",
-        "forward",
-        "get_buffer",
-        "get_extra_state",
-        "get_parameter",
-        "get_submodule",
-        "half",
-        "ipu",
-        "load_state_dict",
-        "modules",
-        "mtia",
-        "named_buffers",
-        "named_children",
-        "named_modules",
-        "named_parameters",
-        "parameters",
-        "register_backward_hook",
-        "register_buffer",
-        "register_forward_hook",
-        "register_forward_pre_hook",
-        "register_full_backward_hook",
-        "register_module",
-        "register_parameter",
-        "requires_grad_",
-        "set_extra_state",
-        "set_submodule",
-        "share_memory",
-        "state_dict",
-        "to",
-        "to_empty",
-        "train",
-        "training",
-        "type",
-        "xpu",
-        "zero_grad",
-        "_modules",
-        "_parameters",
-        "_buffers",
-        "__class__",
-        "__dict__",
-    ]
+from draftkiln.seams.values import (
+    EXISTING,
+    UNKNOWN,
+    Absent,
+    AnyOf,
+    ClassOf,
+    Function,
+    InstanceOf,
+    Items,
+    Module,
+    Scalar,
+    Unknown,
+    Value,
+    any_of,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-@dataclass(frozen=True)
-class Unknown:
-    """Nothing is known; everything is allowed. `exists` says that it is there, whatever it is."""
+    from draftkiln.seams.classes import Assignment
 
-    exists: bool = False
-
-
-@dataclass(frozen=True)
-class Absent:
-    """There is no such name or attribute."""
-
-    owner: str
-
-
-@dataclass(frozen=True)
-class Scalar:
-    """None, a number or a truth value: not to be indexed, unpacked or iterated."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class ClassOf:
-    """A class itself."""
-
-    definition: Definition
-
-
-@dataclass(frozen=True)
-class InstanceOf:
-    """An instance of a class."""
-
-    definition: Definition
-
-
-@dataclass(frozen=True)
-class Function:
-    """A function, or a method that is bound to its instance."""
-
-    definition: Definition
-    bound: bool
-    owner: Definition | None = None
-
-
-@dataclass(frozen=True)
-class Module:
-    """A module of the engine."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Items:
-    """A container of `element`; `length` where it is a tuple of known length."""
-
-    element: Value
-    parts: tuple[Value, ...] | None = None
-
-
-@dataclass(frozen=True)
-class AnyOf:
-    """One of several."""
-
-    options: tuple[Value, ...]
-
-
-Value: TypeAlias = Unknown | Absent | Scalar | ClassOf | InstanceOf | Function | Module | Items | AnyOf
-UNKNOWN = Unknown()
-EXISTING = Unknown(exists=True)
+_DEPTH = 14
 
 
 @dataclass(frozen=True)
@@ -163,23 +45,13 @@ class _Place:
     function: FunctionNode | None = None
 
 
-@dataclass(frozen=True)
-class _Assignment:
-    """An assignment to an attribute of `self`, at `position` of an unpacked value."""
-
-    function: FunctionNode
-    value: ast.expr
-    annotation: ast.expr | None = None
-    position: int | None = None
-
-
 class Engine:
     """The parsed sources of one engine build."""
 
     def __init__(self, index: ModuleIndex) -> None:
         self.index = index
         self._results: dict[int, Value] = {}
-        self._assignments: dict[int, dict[str, list[_Assignment]]] = {}
+        self._assignments: dict[int, dict[str, list[Assignment]]] = {}
         self._ancestors: dict[int, tuple[list[Definition], list[str]]] = {}
         self._architectures: dict[str, Definition | None] = {}
         self._depth = 0
@@ -232,36 +104,26 @@ class Engine:
         return None
 
     def _constructor(self, definition: Definition) -> signatures.Signature | None:
-        classes, outside = self.ancestors(definition)
-        for position, item in enumerate(classes):
-            node = item.node
-            assert isinstance(node, ast.ClassDef)
-            own = _member(node, "__init__")
+        family, outside = self.ancestors(definition)
+        for position, item in enumerate(family):
+            node = item.class_node
+            own = classes.member(node, "__init__")
             if isinstance(own, FunctionNode):
                 return signatures.of_function(own, bound=True)
-            if self._is_dataclass(item):
-                fields = [each.node for each in reversed(classes[position:]) if isinstance(each.node, ast.ClassDef)]
+            if classes.decorated(node, "dataclass", "config"):
+                fields = [each.node for each in reversed(family[position:]) if isinstance(each.node, ast.ClassDef)]
                 return signatures.of_fields(fields, keyword_only=False)
         last = {name.split(".")[-1] for name in outside}
-        if last & _FIELD_BASES and not last - _FIELD_BASES - _INERT_BASES:
-            fields = [each.node for each in reversed(classes) if isinstance(each.node, ast.ClassDef)]
+        if classes.is_fields_only(outside):
+            fields = [each.node for each in reversed(family) if isinstance(each.node, ast.ClassDef)]
             return signatures.of_fields(fields, keyword_only="BaseModel" in last)
-        if last - {"ABC", "Protocol", "Generic", "object"}:
-            return None
-        return signatures.Signature(())
-
-    def _is_dataclass(self, item: Definition) -> bool:
-        assert isinstance(item.node, ast.ClassDef)
-        for decorator in item.node.decorator_list:
-            plain = decorator.func if isinstance(decorator, ast.Call) else decorator
-            if ast.unparse(plain).split(".")[-1] in {"dataclass", "config"}:
-                return True
-        return False
+        return None if last - classes.PLAIN_BASES else signatures.Signature(())
 
     def attribute(self, value: Value, name: str) -> Value:
         """What `value.name` is."""
         if isinstance(value, AnyOf):
-            return any_of([self.attribute(option, name) for option in value.options])
+            each = [self.attribute(option, name) for option in value.options]
+            return any_of([item for item in each if item != UNKNOWN and not isinstance(item, Absent)] or each)
         if isinstance(value, Module):
             found = self.name(value.name, name)
             return EXISTING if isinstance(found, Unknown) else found
@@ -271,59 +133,55 @@ class Engine:
             return EXISTING
         if not isinstance(value, ClassOf | InstanceOf):
             return UNKNOWN
-        classes, outside = self.ancestors(value.definition)
-        for item in classes:
-            found = self._own(item, name, instance=isinstance(value, InstanceOf))
-            if found is not None:
-                return EXISTING if isinstance(found, Unknown) else found
-        return UNKNOWN if self._may_have(classes, outside, name) else Absent(value.definition.name)
+        family, outside = self.ancestors(value.definition)
+        for item in family:
+            own = self._own(item, name, instance=isinstance(value, InstanceOf))
+            if own is not None:
+                return EXISTING if isinstance(own, Unknown) else own
+        return UNKNOWN if self._may_have(family, outside, name) else Absent(value.definition.name)
 
-    def _may_have(self, classes: list[Definition], outside: list[str], name: str) -> bool:
+    def _may_have(self, family: list[Definition], outside: list[str], name: str) -> bool:
         if name.startswith("__") and name.endswith("__"):
             return True
-        if any(isinstance(item.node, ast.ClassDef) and _member(item.node, "__getattr__") for item in classes):
+        if any(isinstance(item.node, ast.ClassDef) and classes.member(item.node, "__getattr__") for item in family):
             return True
-        if isinstance(classes[0].node, ast.ClassDef) and _is_interface(classes[0].node):
+        if isinstance(family[0].node, ast.ClassDef) and classes.is_interface(family[0].node):
             return True
-        for dotted in outside:
-            last = dotted.split(".")[-1].split("[")[0]
-            if last == "Module":
-                if name in _MODULE_MEMBERS:
-                    return True
-            elif last in _ENUM_BASES:
-                if name in {"name", "value"}:
-                    return True
-            elif last not in _INERT_BASES:
-                return True
-        return False
+        return any(classes.base_may_have(dotted, name) for dotted in outside)
+
+    def lacks(self, value: InstanceOf, methods: Sequence[str]) -> bool:
+        """Whether instances of a class surely have none of these methods of Python's own protocols."""
+        family, outside = self.ancestors(value.definition)
+        if classes.is_interface(family[0].class_node) or not all(map(classes.is_plain, outside)):
+            return False
+        return not any(classes.member(item.class_node, method) for item in family for method in methods)
 
     def _own(self, owner: Definition, name: str, *, instance: bool) -> Value | None:
-        node = owner.node
-        assert isinstance(node, ast.ClassDef)
+        node = owner.class_node
         place = _Place(owner.module, owner)
-        member = _member(node, name)
+        member = classes.member(node, name)
         if isinstance(member, FunctionNode):
-            if not _decorated(member, "property", "cached_property"):
-                bound = _decorated(member, "classmethod") or (instance and not _decorated(member, "staticmethod"))
+            if not classes.decorated(member, "property", "cached_property"):
+                own = instance and not classes.decorated(member, "staticmethod")
+                bound = own or classes.decorated(member, "classmethod")
                 return Function(Definition(owner.module, name, member), bound, owner)
             return self.result(Function(Definition(owner.module, name, member), bound=True, owner=owner))
         if isinstance(member, ast.AnnAssign):
-            return self._annotation(member.annotation, owner.module)
+            return annotated(self.index, member.annotation, owner.module)
         if isinstance(member, ast.Assign):
             return self._expression(member.value, place)
-        if instance or _decorated(node, "config", "dataclass"):
+        if instance or classes.decorated(node, "config", "dataclass"):
             return self._assigned(owner, name)
         return None
 
     def _assigned(self, owner: Definition, name: str) -> Value | None:
         """What the methods of a class assign to `self.name`, None when none does."""
         if id(owner.node) not in self._assignments:
-            assert isinstance(owner.node, ast.ClassDef)
-            self._assignments[id(owner.node)] = _assignments(owner.node)
+            self._assignments[id(owner.node)] = classes.assignments(owner.class_node)
         found = []
         for assignment in self._assignments[id(owner.node)].get(name, []):
             if assignment.annotation is not None:
-                found.append(self._annotation(assignment.annotation, owner.module))
+                found.append(annotated(self.index, assignment.annotation, owner.module))
             else:
                 value = self._expression(assignment.value, _Place(owner.module, owner, assignment.function))
                 found.append(value if assignment.position is None else self.part(value, assignment.position))
@@ -341,26 +199,26 @@ class Engine:
                 if isinstance(found, Function):
                     return self.result(found)
             return UNKNOWN
-        node = value.definition.node if isinstance(value, Function) else None
-        if not isinstance(node, FunctionNode) or isinstance(node, ast.AsyncFunctionDef):
+        if not isinstance(value, Function) or not isinstance(value.definition.node, ast.FunctionDef):
             return UNKNOWN
-        assert isinstance(value, Function)
+        node = value.definition.node
         if node.returns is not None:
-            return self._annotation(node.returns, value.definition.module, value.owner)
+            return annotated(self.index, node.returns, value.definition.module, value.owner)
         if id(node) not in self._results:
             self._results[id(node)] = UNKNOWN
             self._results[id(node)] = self._returned(node, _Place(value.definition.module, value.owner, node))
         return self._results[id(node)]
 
     def _returned(self, node: FunctionNode, place: _Place) -> Value:
-        own = list(_own_nodes(node))
-        if any(isinstance(item, ast.Yield | ast.YieldFrom) for item in own) or _decorated(
+        own = list(classes.own_nodes(node))
+        if any(isinstance(item, ast.Yield | ast.YieldFrom) for item in own) or classes.decorated(
             node, "contextmanager", "abstractmethod"
         ):
             return UNKNOWN
         returned = [item.value for item in own if isinstance(item, ast.Return) and item.value is not None]
         if not returned:
-            return UNKNOWN if any(isinstance(item, ast.Raise) for item in own) else Scalar("None")
+            leaves = any(isinstance(item, ast.Raise) for item in own) or classes.is_empty(node)
+            return UNKNOWN if leaves else Scalar("None")
         return any_of([self._expression(item, place) for item in returned])
 
     def part(self, value: Value, position: int | None) -> Value:
@@ -386,53 +244,6 @@ class Engine:
             return Function(resolved, bound=False)
         return self._expression(resolved.node, _Place(resolved.module))
 
-    def _annotation(self, node: ast.AST, module: str, owner: Definition | None = None) -> Value:
-        if isinstance(node, ast.Constant):
-            if node.value is None:
-                return Scalar("None")
-            if isinstance(node.value, str):
-                try:
-                    return self._annotation(ast.parse(node.value, mode="eval").body, module, owner)
-                except SyntaxError:
-                    return UNKNOWN
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-            return any_of([self._annotation(node.left, module, owner), self._annotation(node.right, module, owner)])
-        if isinstance(node, ast.Subscript):
-            return self._generic(node, module, owner)
-        if isinstance(node, ast.Name) and node.id == "Self" and owner is not None:
-            return InstanceOf(owner)
-        if isinstance(node, ast.Name | ast.Attribute):
-            resolved = self.index.resolve_expression(module, node, typing=True)
-            if isinstance(resolved, Definition) and isinstance(resolved.node, ast.ClassDef):
-                return InstanceOf(resolved)
-            if isinstance(resolved, External):
-                last = resolved.dotted.split(".")[-1]
-                if last in _SCALARS and resolved.dotted.startswith("builtins."):
-                    return Scalar(last)
-                if last in _CONTAINERS | _MAPPINGS:
-                    return Items(UNKNOWN)
-        return UNKNOWN
-
-    def _generic(self, node: ast.Subscript, module: str, owner: Definition | None) -> Value:
-        name = ast.unparse(node.value).split(".")[-1]
-        arguments = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
-        if name in _WRAPPERS:
-            inner = self._annotation(arguments[0], module, owner)
-            return any_of([inner, Scalar("None")]) if name == "Optional" else inner
-        if name == "Union":
-            return any_of([self._annotation(item, module, owner) for item in arguments])
-        if name in {"tuple", "Tuple"}:
-            if len(arguments) == 2 and isinstance(arguments[1], ast.Constant) and arguments[1].value is ...:  # noqa: PLR2004
-                return Items(self._annotation(arguments[0], module, owner))
-            parts = tuple(self._annotation(item, module, owner) for item in arguments)
-            return Items(any_of(list(parts)), parts)
-        if name in _CONTAINERS | _MAPPINGS:
-            return Items(self._annotation(arguments[0], module, owner))
-        if name in {"type", "Type"}:
-            inner = self._annotation(arguments[0], module, owner)
-            return ClassOf(inner.definition) if isinstance(inner, InstanceOf) else UNKNOWN
-        return UNKNOWN
-
     def _expression(self, node: ast.AST, place: _Place) -> Value:
         if self._depth > _DEPTH:
             return UNKNOWN
@@ -444,13 +255,9 @@ class Engine:
 
     def _expression_of(self, node: ast.AST, place: _Place) -> Value:
         if isinstance(node, ast.Constant):
-            return (
-                Scalar(type(node.value).__name__)
-                if isinstance(node.value, int | float)
-                else Scalar("None")
-                if node.value is None
-                else UNKNOWN
-            )
+            if node.value is None:
+                return Scalar("None")
+            return Scalar(type(node.value).__name__) if isinstance(node.value, int | float) else UNKNOWN
         if isinstance(node, ast.Tuple):
             parts = tuple(self._expression(item, place) for item in node.elts)
             return Items(any_of(list(parts)), parts)
@@ -476,7 +283,7 @@ class Engine:
         if name == "init_vllm_registered_model":
             return self._registered(node)
         if name == "cast" and len(node.args) == 2:  # noqa: PLR2004 - typing.cast(type, value)
-            return self._annotation(node.args[0], place.module, place.owner)
+            return annotated(self.index, node.args[0], place.module, place.owner)
         return self.result(self._expression(node.func, place))
 
     def _registered(self, node: ast.Call) -> Value:
@@ -489,45 +296,40 @@ class Engine:
         return UNKNOWN
 
     def _named(self, node: ast.Name, place: _Place) -> Value:
-        function = place.function
-        if function is not None:
-            arguments = function.args
-            every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-            if place.owner is not None and every and every[0].arg == node.id:
-                static = _decorated(function, "staticmethod")
-                return (
-                    UNKNOWN
-                    if static
-                    else ClassOf(place.owner)
-                    if _decorated(function, "classmethod")
-                    else InstanceOf(place.owner)
-                )
-            keyword_defaults = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-            for item, default in [
-                *zip(reversed(arguments.args), reversed(arguments.defaults), strict=False),
-                *keyword_defaults,
-            ]:
-                if item.arg == node.id and isinstance(default, ast.Name):
-                    return self._of(self.index.resolve(place.module, default.id))
-            for item in every:
-                if item.arg == node.id:
-                    return self._annotation(item.annotation, place.module, place.owner) if item.annotation else UNKNOWN
-            local = self._local(node.id, place)
+        if place.function is not None:
+            local = self._parameter(node.id, place.function, place) or self._local(node.id, place.function, place)
             if local is not None:
                 return local
         resolved = self.index.resolve(place.module, node.id)
         return UNKNOWN if isinstance(resolved, Missing) else self._of(resolved)
 
-    def _local(self, name: str, place: _Place) -> Value | None:
-        assert place.function is not None
+    def _parameter(self, name: str, function: FunctionNode, place: _Place) -> Value | None:
+        arguments = function.args
+        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        if place.owner is not None and every and every[0].arg == name:
+            if classes.decorated(function, "staticmethod"):
+                return UNKNOWN
+            is_class = classes.decorated(function, "classmethod")
+            return ClassOf(place.owner) if is_class else InstanceOf(place.owner)
+        by_position = zip(reversed(arguments.args), reversed(arguments.defaults), strict=False)
+        by_keyword = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        for item, default in (*by_position, *by_keyword):
+            if item.arg == name and isinstance(default, ast.Name):
+                return self._of(self.index.resolve(place.module, default.id))
+        for item in every:
+            if item.arg == name:
+                return annotated(self.index, item.annotation, place.module, place.owner) if item.annotation else UNKNOWN
+        return None
+
+    def _local(self, name: str, function: FunctionNode, place: _Place) -> Value | None:
         found: list[Value] = []
-        for node in _own_nodes(place.function):
+        for node in classes.own_nodes(function):
             if isinstance(node, ast.Assign) and any(
                 isinstance(item, ast.Name) and item.id == name for item in node.targets
             ):
                 found.append(self._expression(node.value, place))
             elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
-                found.append(self._annotation(node.annotation, place.module, place.owner))
+                found.append(annotated(self.index, node.annotation, place.module, place.owner))
             elif isinstance(node, ast.ImportFrom) and any((item.asname or item.name) == name for item in node.names):
                 original = next(item.name for item in node.names if (item.asname or item.name) == name)
                 if node.level == 0 and node.module:
@@ -557,107 +359,3 @@ class Engine:
                     found = self.index.resolve(f"vllm.model_executor.models.{module}", attribute)
                     return found if isinstance(found, Definition) else None
         return None
-
-
-def any_of(values: list[Value]) -> Value:
-    """One value for several: unknown as soon as one is, absent only if all are."""
-    flat: list[Value] = []
-    for value in values:
-        for option in value.options if isinstance(value, AnyOf) else (value,):
-            if option not in flat:
-                flat.append(option)
-    unknown = [item for item in flat if isinstance(item, Unknown)]
-    if not flat or unknown:
-        return EXISTING if any(item.exists for item in unknown) else UNKNOWN
-    present = [item for item in flat if not isinstance(item, Absent)]
-    if not present:
-        return flat[0]
-    return present[0] if len(present) == 1 else AnyOf(tuple(present))
-
-
-def _member(node: ast.ClassDef, name: str) -> ast.AST | None:
-    found: ast.AST | None = None
-    for statement in _statements(node.body):
-        if isinstance(statement, FunctionNode) and statement.name == name and not _decorated(statement, "overload"):
-            found = found if found is not None and _decorated(statement, "setter") else statement
-        elif (
-            isinstance(statement, ast.AnnAssign)
-            and isinstance(statement.target, ast.Name)
-            and statement.target.id == name
-        ) or (
-            isinstance(statement, ast.Assign)
-            and any(isinstance(item, ast.Name) and item.id == name for item in statement.targets)
-        ):
-            found = statement
-    return found
-
-
-def _is_interface(node: ast.ClassDef) -> bool:
-    """Whether a class only describes others, so that its instances are of subclasses that may have more."""
-    return any(ast.unparse(base).split(".")[-1].split("[")[0] in {"Protocol", "ABC"} for base in node.bases)
-
-
-def _statements(body: list[ast.stmt]) -> list[ast.stmt]:
-    flat = []
-    for statement in body:
-        if isinstance(statement, ast.If):
-            flat.extend(_statements([*statement.body, *statement.orelse]))
-        else:
-            flat.append(statement)
-    return flat
-
-
-def _decorated(node: FunctionNode | ast.ClassDef, *names: str) -> bool:
-    plain = (item.func if isinstance(item, ast.Call) else item for item in node.decorator_list)
-    return any(ast.unparse(item).split(".")[-1] in names for item in plain)
-
-
-def _assignments(node: ast.ClassDef) -> dict[str, list[_Assignment]]:
-    """All assignments to attributes of `self` in the methods of a class, by attribute."""
-    found: dict[str, list[_Assignment]] = {}
-
-    def add(target: ast.AST, me: str, assignment: _Assignment) -> None:
-        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == me:
-            found.setdefault(target.attr, []).append(assignment)
-
-    for function in node.body:
-        if not isinstance(function, FunctionNode) or not function.args.args:
-            continue
-        me = function.args.args[0].arg
-        for statement in _walk_statements(function.body):
-            if isinstance(statement, ast.AnnAssign):
-                add(
-                    statement.target,
-                    me,
-                    _Assignment(function, statement.value or statement.target, statement.annotation),
-                )
-            elif isinstance(statement, ast.Assign):
-                for target in statement.targets:
-                    parts = enumerate(target.elts) if isinstance(target, ast.Tuple | ast.List) else [(None, target)]
-                    for position, part in parts:
-                        add(part, me, _Assignment(function, statement.value, position=position))
-            elif isinstance(statement, ast.With):
-                for item in statement.items:
-                    if item.optional_vars is not None:
-                        add(item.optional_vars, me, _Assignment(function, item.context_expr, ast.Name("Any")))
-    return found
-
-
-def _walk_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    for statement in body:
-        yield statement
-        for name in ("body", "orelse", "finalbody"):
-            yield from _walk_statements(getattr(statement, name, []))
-        for handler in getattr(statement, "handlers", []):
-            yield from _walk_statements(handler.body)
-
-
-def _own_nodes(function: FunctionNode) -> list[ast.AST]:
-    found: list[ast.AST] = []
-    queue: list[ast.AST] = list(function.body)
-    while queue:
-        node = queue.pop(0)
-        found.append(node)
-        if not isinstance(node, FunctionNode | ast.Lambda | ast.ClassDef):
-            queue.extend(ast.iter_child_nodes(node))
-    return found

@@ -28,18 +28,26 @@ Fact = Literal["has", "takes", "undecided"]
 class Condition:
     """What the patched file asks at run time before it reaches a seam.
 
-    `has`: a path has an attribute `name`; `takes`: a callable takes a parameter `name`; `undecided`: a question whose
-    answer sources cannot give, so that the seam is tolerated whatever it is.
+    `has`: the value at one of the alternative paths has an attribute `name`; `takes`: a callable takes a parameter
+    `name`; `undecided`: a question whose answer sources cannot give, so that the seam is tolerated whatever it is.
     """
 
     fact: Fact
-    path: str = ""
+    paths: tuple[str, ...] = ()
     name: str = ""
     holds: bool = True
 
     def negated(self) -> Condition:
         """The opposite answer."""
-        return self if self.fact == "undecided" else Condition(self.fact, self.path, self.name, not self.holds)
+        return self if self.fact == "undecided" else Condition(self.fact, self.paths, self.name, not self.holds)
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Defaults of the parameters that a call leaves out, and the annotation of what it returns."""
+
+    defaults: tuple[tuple[str, str], ...]
+    returns: str | None
 
 
 @dataclass(frozen=True)
@@ -58,8 +66,8 @@ class Seam:
     shape: CallShape | None = None
     when: tuple[Condition, ...] = ()
     owner: str | None = None
-    baseline: str | None = None
-    """Signature and results as they were in the engine build that the list was written for."""
+    baseline: Baseline | None = None
+    """What a call leaves to the engine, as it was in the build that the list was written for."""
 
     @property
     def title(self) -> str:
@@ -130,20 +138,21 @@ def _record(seam: Seam) -> dict[str, Any]:
         record["call"] |= {"optional": list(shape.optional)} if shape.optional else {}
         record["call"] |= {"open": True} if shape.open else {}
     if seam.when:
-        record["when"] = [[item.fact, item.path, item.name, item.holds] for item in seam.when]
+        record["when"] = [[item.fact, list(item.paths), item.name, item.holds] for item in seam.when]
     record |= {"patch": seam.owner} if seam.owner else {}
-    record |= {"baseline": seam.baseline} if seam.baseline else {}
+    if seam.baseline:
+        record["baseline"] = {"defaults": dict(seam.baseline.defaults), "returns": seam.baseline.returns}
     return record
 
 
 def _seam(record: dict[str, Any]) -> Seam:
     file, _, line = record["where"].rpartition(":")
-    call = record.get("call")
+    call, known = record.get("call"), record.get("baseline")
     shape = call and CallShape(
         call["positional"], tuple(call["keywords"]), tuple(call.get("optional", ())), call.get("open", False)
     )
     when: Sequence[Sequence[Any]] = record.get("when", [])
-    conditions = tuple(Condition(fact, path, name, holds) for fact, path, name, holds in when)
+    conditions = tuple(Condition(fact, tuple(paths), name, holds) for fact, paths, name, holds in when)
     return Seam(
         record["kind"],
         tuple(record["path"]),
@@ -153,5 +162,5 @@ def _seam(record: dict[str, Any]) -> Seam:
         shape,
         conditions,
         record.get("patch"),
-        record.get("baseline"),
+        known and Baseline(tuple(sorted(known["defaults"].items())), known["returns"]),
     )

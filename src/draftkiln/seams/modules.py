@@ -22,6 +22,17 @@ class Definition:
     name: str
     node: ast.AST
 
+    @property
+    def class_node(self) -> ast.ClassDef:
+        """The node of a definition that is known to be a class.
+
+        Raises:
+            TypeError: it is none.
+        """
+        if not isinstance(self.node, ast.ClassDef):
+            raise TypeError(f"{self.module}.{self.name} is not a class")
+        return self.node
+
 
 @dataclass(frozen=True)
 class ModuleRef:
@@ -104,29 +115,34 @@ class ModuleIndex:
 
     def resolve(self, module: str, name: str, *, typing: bool = False) -> Resolved:
         """What `name` is in `module`; with `typing`, imports under `TYPE_CHECKING` count too."""
-        return self._resolve(module, name, typing, frozenset())
+        return self._resolve(module, name, typing=typing, seen=frozenset())
 
     def resolve_expression(self, module: str, node: ast.AST, *, typing: bool = False) -> Resolved:
         """What a dotted name in `module` is."""
-        return self._expression(module, node, typing, frozenset())
+        return self._expression(module, node, typing=typing, seen=frozenset())
 
-    def _resolve(self, module: str, name: str, typing: bool, seen: frozenset[tuple[str, str]]) -> Resolved:  # noqa: FBT001
+    def _resolve(self, module: str, name: str, *, typing: bool, seen: frozenset[tuple[str, str]]) -> Resolved:
         scope = self.scope(module)
         if scope is None:
             return Missing(module) if self.owns(module) else External(f"{module}.{name}")
         if (module, name) in seen:
             return Opaque()
         seen |= {(module, name)}
-        found = [self._follow(scope, binding, name, typing, seen) for binding in _preferred(scope, name, typing)]
-        for kind in (Definition, ModuleRef, External, Opaque):
+        found = [
+            self._follow(scope, binding, name, typing=typing, seen=seen)
+            for binding in _preferred(scope, name, typing=typing)
+        ]
+        for kind in (Definition, ModuleRef, External):
             for candidate in found:
                 if isinstance(candidate, kind):
                     return candidate
         if self.file_of(f"{module}.{name}"):
             return ModuleRef(f"{module}.{name}")
+        if Opaque() in found:
+            return Opaque()
         for star in scope.stars:
             if self._exports(star, name):
-                candidate = self._resolve(star, name, typing, seen)
+                candidate = self._resolve(star, name, typing=typing, seen=seen)
                 if not isinstance(candidate, Missing):
                     return candidate
         if scope.lazy and name in scope.strings:
@@ -147,7 +163,7 @@ class ModuleIndex:
         )
         if self.scope(base) is None:
             return Opaque()
-        return self._resolve(base, attribute or name, False, seen)
+        return self._resolve(base, attribute or name, typing=False, seen=seen)
 
     def _is_package(self, module: str) -> bool:
         return (self.file_of(module) or "").endswith("__init__.py")
@@ -157,16 +173,17 @@ class ModuleIndex:
         scope: Scope,
         binding: _Binding,
         name: str,
-        typing: bool,  # noqa: FBT001
+        *,
+        typing: bool,
         seen: frozenset[tuple[str, str]],
     ) -> Resolved:
         target = binding.target
         if isinstance(target, _Import):
             if target.name is not None:
-                return self._resolve(target.module, target.name, typing, seen)
+                return self._resolve(target.module, target.name, typing=typing, seen=seen)
             return ModuleRef(target.module) if self.scope(target.module) else External(target.module)
         if isinstance(target, ast.Name | ast.Attribute):
-            followed = self._expression(scope.module, target, typing, seen)
+            followed = self._expression(scope.module, target, typing=typing, seen=seen)
             if not isinstance(followed, Missing):
                 return followed
         return Definition(scope.module, name, target)
@@ -175,16 +192,17 @@ class ModuleIndex:
         self,
         module: str,
         node: ast.AST,
-        typing: bool,  # noqa: FBT001
+        *,
+        typing: bool,
         seen: frozenset[tuple[str, str]],
     ) -> Resolved:
         if isinstance(node, ast.Name):
-            found = self._resolve(module, node.id, typing, seen)
+            found = self._resolve(module, node.id, typing=typing, seen=seen)
             return External(f"builtins.{node.id}") if isinstance(found, Missing) else found
         if isinstance(node, ast.Attribute):
-            base = self._expression(module, node.value, typing, seen)
+            base = self._expression(module, node.value, typing=typing, seen=seen)
             if isinstance(base, ModuleRef):
-                return self._resolve(base.name, node.attr, typing, seen)
+                return self._resolve(base.name, node.attr, typing=typing, seen=seen)
             if isinstance(base, External):
                 return External(f"{base.dotted}.{node.attr}")
         return Opaque()
@@ -199,7 +217,7 @@ def absolute(module: str, relative: str, *, package: bool) -> str:
     return ".".join([*parts[:keep], *([tail] if tail else [])])
 
 
-def _preferred(scope: Scope, name: str, typing: bool) -> list[_Binding]:  # noqa: FBT001
+def _preferred(scope: Scope, name: str, *, typing: bool) -> list[_Binding]:
     bindings = [binding for binding in scope.bindings.get(name, []) if typing or scope.lazy or not binding.typing_only]
     return [binding for binding in reversed(bindings) if not _is_overload(binding.target)]
 

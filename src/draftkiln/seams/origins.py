@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from draftkiln.seams.model import Condition
-from draftkiln.seams.modules import FunctionNode
+
+if TYPE_CHECKING:
+    import ast
+
+    from draftkiln.seams.modules import FunctionNode
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def owner_lookup(sources: Sources, patches: Sequence[tuple[str, str]]) -> Callab
     Raises:
         PatchError: the tree is not this series applied.
     """
-    from unidiff import PatchSet
+    from unidiff.patch import PatchSet
 
     owners: dict[tuple[str, int], str] = {}
     texts: dict[str, list[Line]] = {}

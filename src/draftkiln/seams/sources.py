@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import zipfile
 from functools import cached_property
-from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from draftkiln.errors import SystemMissingError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Sources(Protocol):

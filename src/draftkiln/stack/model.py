@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import pydantic
 import yaml
@@ -43,6 +43,15 @@ class Speculators(_Part):
     declared ranges and the engine's often exclude each other."""
 
 
+class Base(_Part):
+    """What the stack's image starts from; without keys: a root file system made here from containers/base/DEVICE.yaml."""
+
+    image: Annotated[str, Field(pattern=r"^[a-z0-9.-]+(:\d+)?/.+@sha256:[0-9a-f]{64}$")] | None = None
+    """An image with its registry, by digest. It must carry what containers/base/ lists."""
+    tar_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """Pin of the root file system's tar: another one is refused."""
+
+
 class StackFile(_Part):
     """`stack.yaml`."""
 
@@ -63,6 +72,8 @@ class StackFile(_Part):
     """Requirements that replace what packages declare, with the reason as a comment in the file."""
     environment: dict[str, str] = Field(default_factory=dict)
     """Environment variables of every process on this stack."""
+    base: Base = Base()
+    """What its image starts from."""
 
 
 class StackLock(_Part):

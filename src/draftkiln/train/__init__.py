@@ -1,1 +1,1 @@
-"""TODO."""
+"""Training: checked hidden states -> a draft, by speculators' own trainer."""

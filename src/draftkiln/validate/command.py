@@ -69,13 +69,12 @@ def _against_transformers(
     context: Context, terminal: Terminal, found: Manifest, folder: Path, rows: Any
 ) -> list[Agreement]:
     import safetensors.torch
-    import torch
 
     from draftkiln.target.reference import reference_text_model
     from draftkiln.validate import reference
 
     settings = context.recipe.validate_
-    model = reference_text_model(context.target, torch.bfloat16)
+    model = reference_text_model(context.target)
     count = min(settings.samples, found.head.samples)
     # Spread over the whole run: a fault that begins with a later batch must be met too.
     chosen = [round(k * (found.head.samples - 1) / max(count - 1, 1)) for k in range(count)]

@@ -33,7 +33,7 @@ def engine() -> Engine:
     stack = model.read(STACK)
     named = os.environ.get("DRAFTKILN_ENGINE_PYTHON")
     python = Path(named) if named else environment.python_of(STACK)
-    return Engine(python, {**os.environ, **stack.file.environment, "PYTHONDONTWRITEBYTECODE": "1"})
+    return Engine(python, {**os.environ, **stack.file.environment})
 
 
 def _base_wheel(stack: Stack) -> Path:

@@ -1,16 +1,26 @@
+import shutil
+
 import pytest
-from fake_releases import RELEASES, Project
+from fake_releases import RELEASES, Project, make_project
+
+from draftkiln.errors import NetworkError
+from draftkiln.patches import base
+
+
+@pytest.fixture(scope="session")
+def released(tmp_path_factory):
+    """An empty queue and three releases, made once and copied for each test."""
+    return make_project(tmp_path_factory.mktemp("released"), RELEASES)
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
-    found = Project(tmp_path / "project", tmp_path / "cache")
-    (found.queue / "series").mkdir(parents=True)
-    (found.root / "containers" / "stacks").mkdir(parents=True)
-    (found.root / "tests").mkdir()
-    (found.root / "tests" / "test_it.py").write_text("def test_it():\n    pass\n")
-    monkeypatch.setenv("DRAFTKILN_HOME", str(found.root))
-    monkeypatch.setenv("DRAFTKILN_CACHE", str(found.cache))
-    for version, files in RELEASES.items():
-        found.release(version, files)
-    return found
+def project(released, tmp_path, monkeypatch):
+    shutil.copytree(released.root.parent, tmp_path, dirs_exist_ok=True)
+    monkeypatch.setenv("DRAFTKILN_HOME", str(tmp_path / "project"))
+    monkeypatch.setenv("DRAFTKILN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(base, "_download", _no_network)
+    return Project(tmp_path / "project", tmp_path / "cache")
+
+
+def _no_network(pin, _folder):
+    raise NetworkError(f"cannot download {pin}", why="a unit test")

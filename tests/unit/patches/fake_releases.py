@@ -22,11 +22,13 @@ FILLER = [_function(f"step_{n}", f"first = values[{n}]", f"second = first * {n}"
 LOAD = _function("load", "tokenizer = open_tokenizer(values)", "check(tokenizer)", "return tokenizer")
 RESULTS = _function("results", "found = []", "for value in values:", "    found.append(value)", "return found")
 
+HEAD = "".join(f"import module_{n}\n" for n in range(6)) + "\n\n"
+
 RELEASES = {
-    "1.0": {GENERATOR: LOAD + "".join(FILLER) + RESULTS, WORKER: _function("capture", "return values")},
+    "1.0": {GENERATOR: HEAD + LOAD + "".join(FILLER) + RESULTS, WORKER: _function("capture", "return values")},
     # A new function in front shifts all lines; the rest is the same.
     "1.1": {
-        GENERATOR: _function("begin", "return values") + LOAD + "".join(FILLER) + RESULTS,
+        GENERATOR: HEAD + _function("begin", "return values") + LOAD + "".join(FILLER) + RESULTS,
         WORKER: _function("capture", "return values"),
     },
     # The files are gone.
@@ -91,9 +93,9 @@ def write_wheel(folder, version, files):
     data[f"{info}RECORD"] = record.written(data, f"{info}RECORD")
     path = folder / f"speculators-{version}-py3-none-any.whl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(path, "w") as archive:
         for name, value in data.items():
-            archive.writestr(name, value)
+            archive.writestr(zipfile.ZipInfo(name), value)
     return path
 
 
@@ -158,3 +160,14 @@ class Project:
     def state(self):
         """Every file of the queue, to see that nothing changed."""
         return {path: path.read_bytes() for path in sorted(self.queue.rglob("*")) if path.is_file()}
+
+
+def make_project(folder, releases):
+    found = Project(folder / "project", folder / "cache")
+    (found.queue / "series").mkdir(parents=True)
+    (found.root / "containers" / "stacks").mkdir(parents=True)
+    (found.root / "tests").mkdir()
+    (found.root / "tests" / "test_it.py").write_text("def test_it():\n    pass\n")
+    for version, files in releases.items():
+        found.release(version, files)
+    return found

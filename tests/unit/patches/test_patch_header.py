@@ -12,7 +12,14 @@ from draftkiln.patches import header
 from draftkiln.patches.header import UpstreamState
 
 PATH = Path("patches/speculators/x.patch")
-DIFF = "diff --git a/speculators/a.py b/speculators/a.py\n--- a/speculators/a.py\n+++ b/speculators/a.py\n@@ -1 +1 @@\n-a\n+b\n"
+DIFF = """\
+diff --git a/speculators/a.py b/speculators/a.py
+--- a/speculators/a.py
++++ b/speculators/a.py
+@@ -1 +1 @@
+-a
++b
+"""
 
 
 def problems(text):
@@ -113,9 +120,18 @@ _TESTS = st.from_regex(r"tests/[a-z_]{1,9}\.py::test_[a-z]{1,9}", fullmatch=True
 
 
 @given(
-    _WORDS, _WORDS, st.sampled_from(UpstreamState), _WORDS, _VERSIONS, st.lists(_TESTS, min_size=1, max_size=3), _WORDS
+    st.tuples(
+        _WORDS,
+        _WORDS,
+        st.sampled_from(UpstreamState),
+        _WORDS,
+        _VERSIONS,
+        st.lists(_TESTS, min_size=1, max_size=3),
+        _WORDS,
+    )
 )
-def test_what_is_written_is_read(subject, prose, state, note, base, checks, drop_when):
+def test_what_is_written_is_read(words):
+    subject, prose, state, note, base, checks, drop_when = words
     text = mail(
         subject,
         prose=f"Why: {prose}",

@@ -1,0 +1,219 @@
+"""Offline bundles: locked wheels or an image in numbered parts, for GPU hosts that no network reaches."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import zipfile
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from packaging.utils import canonicalize_name
+
+from draftkiln import checkout, durable
+from draftkiln.containers import build, failures, install_bundle, wheelhouse
+from draftkiln.containers import context as contexts
+from draftkiln.errors import StorageError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from draftkiln.containers.engine import Engine
+    from draftkiln.containers.inputs import Inputs
+    from draftkiln.containers.locked import Locked
+
+SCHEMA_VERSION = 1
+_BLOCK = 1 << 20
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One file that goes into a bundle."""
+
+    name: str
+    stream: IO[bytes]
+    unpacked: int
+    """Bytes it takes when installed."""
+
+
+def size_of(text: str) -> int:
+    """Bytes of a size such as `60M`.
+
+    Raises:
+        UsageError: not a size.
+    """
+    match = re.fullmatch(r"(\d+)([KMG]?)", text)
+    if match is None or int(match[1]) == 0:
+        raise UsageError(f"{text!r} is not a size", fix="write it as 60M or 2G")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def read_freeze(file: Path) -> dict[str, str]:
+    """Name to version of a `pip freeze` listing; what it does not pin by version is not trusted to be there."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UsageError(f"cannot read {file}", why=str(error), fix="make it on the host: pip freeze > FILE") from error
+    found = (line.strip().partition("==") for line in lines if "==" in line and "@" not in line)
+    return {canonicalize_name(name): version.split(";")[0].strip() for name, _, version in found}
+
+
+def on_host(packages: Iterable[Locked], have: dict[str, str], *, same_release: bool) -> dict[str, str]:
+    """What the host already has: exactly the locked version, or with `same_release` another build of it."""
+    kept = {}
+    for package in packages:
+        version = have.get(package.name)
+        if version is not None and package.version == (version.split("+")[0] if same_release else version):
+            kept[package.name] = version
+    return kept
+
+
+def wheels(inputs: Inputs, out: Path, *, chunk: int, have: dict[str, str], same_release: bool = False) -> dict[str, Any]:
+    """Write a bundle of the stack's wheels, speculators and draftkiln into `out`; returns its manifest."""
+    left_out = on_host(inputs.packages, have, same_release=same_release)
+    wanted = [package for package in inputs.packages if package.name not in left_out]
+    paths = [*wheelhouse.fetch(wanted, inputs.platform), inputs.speculators]
+    head = {
+        "kind": "wheels",
+        "stack": inputs.stack.name,
+        "revision": inputs.revision,
+        "python": inputs.platform.python,
+        "machine": inputs.platform.machine,
+        "on_host": left_out,
+        "environment": inputs.stack.file.environment,
+        "requirements_sha256": inputs.requirements_sha256,
+    }
+    return _write(out, head, _wheel_items(paths), chunk, sum(path.stat().st_size for path in paths))
+
+
+def image(engine: Engine, inputs: Inputs, out: Path, *, chunk: int) -> dict[str, Any]:
+    """Write a bundle of the built image into `out`; returns its manifest."""
+    image_id = build.identity(engine, inputs.tag)
+    size = int(engine.capture("image", "inspect", "--format", "{{.Size}}", inputs.tag))
+    process = subprocess.Popen(
+        engine.line("save", inputs.tag),
+        env=engine.variables(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    if process.stdout is None or process.stderr is None:
+        raise RuntimeError("no pipe")
+    head = {"kind": "image", "image": inputs.tag, "image_id": image_id, "revision": inputs.revision}
+    # Its id is what makes an image the same; the archive's own bytes may differ with the engine's version.
+    manifest = _write(out, head, [Item("image.tar", process.stdout, 0)], chunk, size)
+    said = process.stderr.read().decode(errors="replace")
+    if process.wait():
+        (out / "bundle.json").unlink(missing_ok=True)
+        raise failures.explain(f"image {inputs.tag} cannot be saved", process.returncode, said)
+    return manifest
+
+
+def _wheel_items(paths: Iterable[Path]) -> Iterator[Item]:
+    for path in paths:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+        with path.open("rb") as file:
+            yield Item(path.name, file, unpacked)
+    tree = own_files()
+    yield Item("draftkiln.zip", BytesIO(tree), len(tree))
+
+
+def own_files() -> bytes:
+    """draftkiln and its data files as a zip archive, laid out for a folder of PYTHONPATH."""
+    root = checkout.root()
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name in contexts.carried(root):
+            member = zipfile.ZipInfo(name.removeprefix("src/"), _EPOCH)
+            member.external_attr = 0o644 << 16
+            archive.writestr(member, (root / name).read_bytes())
+    return buffer.getvalue()
+
+
+def _write(out: Path, head: dict[str, Any], items: Iterable[Item], chunk: int, size: int) -> dict[str, Any]:
+    if out.exists() and any(out.iterdir()) and not (out / "bundle.json").exists():
+        strangers = [path.name for path in out.iterdir() if not path.name.startswith("part-")]
+        if strangers:
+            raise UsageError(f"{out} holds other files", why=", ".join(strangers[:3]), fix="name an empty folder")
+    with durable.storage_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(out).free
+        if free < size:
+            raise StorageError(
+                f"not enough room in {out}", why=f"{size >> 20} MB needed, {free >> 20} MB free", fix="make room"
+            )
+        for old in [out / "bundle.json", *out.glob("part-*")]:
+            old.unlink(missing_ok=True)
+        parts = _Parts(out, chunk)
+        files = []
+        for item in items:
+            start, digest = parts.total, hashlib.sha256()
+            while block := item.stream.read(_BLOCK):
+                digest.update(block)
+                parts.write(block)
+            files.append(
+                {
+                    "name": item.name,
+                    "offset": start,
+                    "size": parts.total - start,
+                    "unpacked": item.unpacked,
+                    "sha256": digest.hexdigest(),
+                }
+            )
+        parts.close()
+        shutil.copyfile(install_bundle.__file__, out / "install.py")
+        manifest = {"schema_version": SCHEMA_VERSION, **head, "files": files, "parts": parts.done}
+        # Last, so that a bundle that was cut short is no bundle.
+        durable.write_json(out / "bundle.json", manifest)
+    return manifest
+
+
+class _Parts:
+    """A stream cut into numbered files of at most `chunk` bytes."""
+
+    def __init__(self, folder: Path, chunk: int) -> None:
+        self.folder, self.chunk = folder, chunk
+        self.done: list[dict[str, Any]] = []
+        self.total = 0
+        self._file: IO[bytes] | None = None
+        self._digest = hashlib.sha256()
+        self._size = 0
+
+    def write(self, block: bytes) -> None:
+        view = memoryview(block)
+        while view:
+            if self._file is None:
+                self._file = (self.folder / f"part-{len(self.done) + 1:04}").open("wb")
+            taken = view[: self.chunk - self._size]
+            self._file.write(taken)
+            self._digest.update(taken)
+            self._size += len(taken)
+            self.total += len(taken)
+            view = view[len(taken) :]
+            if self._size == self.chunk:
+                self.close()
+
+    def close(self) -> None:
+        if self._file is None:
+            return
+        name = Path(self._file.name).name
+        self._file.close()
+        self.done.append({"name": name, "size": self._size, "sha256": self._digest.hexdigest()})
+        self._file, self._digest, self._size = None, hashlib.sha256(), 0
+
+
+def say(manifest: dict[str, Any], out: Path) -> None:
+    """Print what a bundle holds and how to use it."""
+    size = sum(part["size"] for part in manifest["parts"]) / 1e6
+    left_out = f", {len(manifest['on_host'])} packages are on the host" if manifest.get("on_host") else ""
+    print(f"bundle: {len(manifest['files'])} files in {len(manifest['parts'])} parts, {size:.0f} MB, in {out}{left_out}")
+    how = "" if manifest["kind"] == "image" else " --target DIR"
+    print(f"on the host: python3 install.py{how}")
+

@@ -1,0 +1,133 @@
+"""The build context: a folder that holds every input, with the same names, modes and bytes on every machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tarfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from draftkiln import cache, checkout, durable
+from draftkiln.containers import inputs as image_inputs
+from draftkiln.containers import wheelhouse
+from draftkiln.stack import uv
+
+if TYPE_CHECKING:
+    from draftkiln.containers.inputs import Inputs
+
+_CARRIED = ("src/", "containers/", "patches/", "recipes/", "LICENSE", "NOTICE")
+"""What of the checkout an image holds, below /opt/draftkiln."""
+STEPS = ("environment", "speculators")
+"""Steps of the Containerfile that run a script; each sees one folder of the context."""
+_LAUNCHER = """\
+#!/opt/env/bin/python
+import sys
+
+from draftkiln.containers.entry import main
+
+sys.exit(main())
+"""
+_PATH_FILE = "opt/env/lib/python{python}/site-packages/draftkiln.pth"
+
+
+def assemble(inputs: Inputs, folder: Path | None = None) -> Path:
+    """Write the context of an image and return its folder.
+
+    Raises:
+        PinError: a wheel whose bytes differ from the lock.
+        NetworkError: wheels are missing and the index cannot be reached.
+        StorageError: no room.
+    """
+    wheels = wheelhouse.fetch(inputs.packages, inputs.platform)
+    target = folder or cache.root() / "contexts" / inputs.name
+    with durable.storage_errors(target):
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        root = checkout.root()
+        _put(root / "containers" / "Containerfile", target / "Containerfile")
+        for step in STEPS:
+            _put(_step(step), target / step / "step.sh")
+            _put(uv.program(), target / step / "uv", mode=0o755)
+        _put(inputs.requirements, target / "environment" / "requirements.lock")
+        _put(inputs.speculators, target / "speculators" / inputs.speculators.name)
+        (target / "environment" / "wheels").mkdir()
+        for wheel in wheels:
+            _link(wheel, target / "environment" / "wheels" / wheel.name)
+        if isinstance(inputs.base, str):
+            tarfile.open(target / "base.tar", "w").close()
+        else:
+            _link(inputs.base.tar, target / "base.tar")
+        _tree(inputs, root, target / "tree")
+    return target
+
+
+def arguments(inputs: Inputs) -> dict[str, str]:
+    """Build arguments: everything of the context that the Containerfile is told by hash, and the labels."""
+    return {
+        "BASE": inputs.base if isinstance(inputs.base, str) else "scratch",
+        "BASE_SHA256": inputs.base_id,
+        "CUDA": inputs.stack.file.cuda or "",
+        "PATCHED_TREE": inputs.stack.locked().patched_tree or "",
+        "PYTHON": inputs.platform.python,
+        "REQUIREMENTS_SHA256": inputs.requirements_sha256,
+        "REVISION": inputs.revision,
+        "SOURCE_DATE_EPOCH": str(inputs.epoch),
+        "SPECULATORS_SHA256": inputs.speculators_sha256,
+        "STACK": inputs.stack.name,
+        "STEPS_SHA256": durable.sha256_json([_step(step).read_text(encoding="utf-8") for step in STEPS]),
+        "UV_VERSION": uv.run(["--version"], what="uv does not run", fix="install it").split()[1],
+        "WARM": inputs.warm,
+    }
+
+
+def _tree(inputs: Inputs, root: Path, target: Path) -> None:
+    home = target / "opt" / "draftkiln"
+    for name in carried(root):
+        _put(root / name, home / name)
+    provenance = json.dumps(inputs.provenance(), indent=2, sort_keys=True) + "\n"
+    _write(home / "provenance.json", provenance)
+    _write(home / "requirements.lock", inputs.requirements.read_text(encoding="utf-8"))
+    _write(target / _PATH_FILE.format(python=inputs.platform.python), "/opt/draftkiln/src\n")
+    _write(target / "usr" / "local" / "bin" / "draftkiln", _LAUNCHER, mode=0o755)
+    for path in [target, *target.rglob("*")]:
+        if path.is_dir():
+            path.chmod(0o755)
+
+
+def carried(root: Path) -> list[str]:
+    """Files of the checkout that travel with draftkiln, relative to it."""
+    names = image_inputs.tracked(root) or _walked(root)
+    return [name for name in names if name.startswith(_CARRIED) and (root / name).is_file()]
+
+
+def _walked(root: Path) -> list[str]:
+    return sorted(
+        str(path.relative_to(root))
+        for path in root.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc"
+    )
+
+
+def _step(name: str) -> Path:
+    return checkout.root() / "containers" / "steps" / f"{name}.sh"
+
+
+def _put(source: Path, target: Path, mode: int = 0o644) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+    target.chmod(mode)
+
+
+def _write(target: Path, text: str, mode: int = 0o644) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text, encoding="utf-8")
+    target.chmod(mode)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

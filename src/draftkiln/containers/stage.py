@@ -1,0 +1,111 @@
+"""A stage of a recipe in its stack's image: what it reads is mounted read-only, its run directory writable.
+
+Everything keeps its path of the host, so that records are the same with and without a container.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from draftkiln import cache
+from draftkiln.containers import inputs
+from draftkiln.containers.launch import COMPILE_CACHE, Gpus, Launch, Mount, caller
+from draftkiln.errors import RunDirectoryError
+from draftkiln.recipe.load import load
+from draftkiln.stack.model import read
+
+if TYPE_CHECKING:
+    from draftkiln.recipe.model import Recipe, Stage
+
+PASSED_ON = ("OMP_NUM_THREADS", "VLLM_CPU_KVCACHE_SPACE", "VLLM_CPU_OMP_THREADS_BIND", "NCCL_NVLS_ENABLE", "NCCL_DEBUG")
+"""Settings of this machine that a stage needs to know inside."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a person may choose about the container."""
+
+    gpus: Gpus | None = None
+    gpu_form: Literal["native", "cdi"] = "native"
+    shared_memory: str | None = None
+    network: str = "none"
+    detach: bool = False
+    relabel: bool = True
+    infiniband: bool = False
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+def launch(stage: Stage, recipe_file: Path, run: Path, wishes: Wishes) -> Launch:
+    """The container of one stage.
+
+    Raises:
+        RecipeError: the recipe is not valid.
+        RunDirectoryError: the run directory cannot be written by this user.
+    """
+    recipe = load(recipe_file)
+    name = recipe.stacks.of(stage)
+    stack = read(name)
+    run = run.absolute()
+    _writable(run)
+    compiled = cache.root() / "compiled" / name
+    compiled.mkdir(parents=True, exist_ok=True)
+    mounts = [
+        Mount(run, str(run), writable=True, shared=False),
+        Mount(compiled, COMPILE_CACHE, writable=True),
+        Mount(recipe_file.absolute(), str(recipe_file.absolute())),
+        *_read(recipe),
+    ]
+    gpus = wishes.gpus
+    if gpus is None and stack.file.device == "cuda":
+        gpus = Gpus(count=recipe.target.tensor_parallel_size)
+    environment = {key: os.environ[key] for key in PASSED_ON if key in os.environ}
+    return Launch(
+        image=inputs.image_name(name),
+        command=(stage, "--recipe", str(recipe_file.absolute()), "--run", str(run)),
+        mounts=tuple(mounts),
+        gpus=gpus if stack.file.device == "cuda" else None,
+        gpu_form=wishes.gpu_form,
+        workers=recipe.target.tensor_parallel_size,
+        shared_memory=wishes.shared_memory,
+        network=wishes.network,
+        environment={**environment, "DRAFTKILN_CACHE": str(cache.root()), **dict(wishes.environment)},
+        user=caller(run),
+        name=f"draftkiln-{recipe.name}-{stage}-{hashlib.sha256(str(run).encode()).hexdigest()[:8]}",
+        label=str(run),
+        detach=wishes.detach,
+        workdir=str(Path.cwd()),
+        relabel=wishes.relabel,
+        infiniband=wishes.infiniband,
+    )
+
+
+def _read(recipe: Recipe) -> list[Mount]:
+    from draftkiln.target.resolve import ensure
+
+    target = ensure(recipe.target.source, cache.root()).absolute()
+    found = [target]
+    source = getattr(recipe.data.source, "path", None)
+    if source is not None:
+        found.append(Path(source).absolute())
+    hub = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
+    # Files of a hub snapshot are links into this cache.
+    found += [hub.absolute()] if target.resolve().is_relative_to(hub.resolve()) and hub.is_dir() else []
+    return [Mount(path, str(path)) for path in dict.fromkeys(found)]
+
+
+def _writable(run: Path) -> None:
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+        allowed = os.access(run, os.W_OK | os.X_OK)
+    except OSError:
+        allowed = False
+    if not allowed:
+        raise RunDirectoryError(
+            f"run directory {run} cannot be written",
+            why="it belongs to another user, perhaps to root after a run by docker",
+            fix=f"sudo chown -R {os.getuid()}:{os.getgid()} {run}",
+        )

@@ -1,0 +1,158 @@
+"""Locked wheels on the host's disk, each under its sha256: what images are built from and bundles are made of.
+
+Wheels are fetched here, with the host's own index settings and certificates, so that a build needs no network and
+nothing of the host can enter an image.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from draftkiln import cache, durable
+from draftkiln.errors import DraftkilnError, NetworkError, PinError, ProblemsError, StackError
+from draftkiln.patches import base as base_wheels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from draftkiln.containers.locked import Locked, Platform
+
+_MISMATCH = re.compile(
+    r"(?P<requirement>\S+)(?: from (?P<url>\S+))?[^\n]*:\s*\n\s*Expected sha256\s+(?P<expected>[0-9a-f]{64})"
+    r"(?:\s*\n\s*Expected\s+or\s+[0-9a-f]{64})*\s*\n\s*Got\s+(?P<got>[0-9a-f]{64})"
+)
+_CUT = "the index serves other bytes than the locked ones, or the download was cut"
+_NO_NETWORK = re.compile(
+    r"temporary failure|name resolution|unreachable|connection refused|timed out|max retries|failed to fetch|429",
+    re.IGNORECASE,
+)
+
+
+def folder() -> Path:
+    """Where wheels are kept: a folder a hash."""
+    return cache.root() / "wheels"
+
+
+def fetch(packages: Sequence[Locked], platform: Platform) -> list[Path]:
+    """The wheel of every package, from the cache or the package index, hash-checked.
+
+    Returns:
+        Paths in the order of `packages`.
+
+    Raises:
+        PinError: bytes that differ from the lock, or a version that is gone from the index.
+        NetworkError: the index cannot be reached.
+    """
+    missing = [package for package in packages if kept(package, platform) is None]
+    if missing:
+        print(f"wheels: fetching {len(missing)} of {len(packages)}", file=sys.stderr, flush=True)
+        with tempfile.TemporaryDirectory(dir=_made(folder()), prefix=".fetch-") as temporary:
+            _download(missing, platform, Path(temporary))
+            _keep(Path(temporary).glob("*.whl"), missing)
+    found = [kept(package, platform) for package in packages]
+    absent = [package.pin.split()[0] for package, path in zip(packages, found, strict=True) if path is None]
+    if absent:
+        raise PinError(
+            f"no wheel for {', '.join(absent)}", why=f"none of the locked files fits {platform}", fix="make the lock anew"
+        )
+    return [path for path in found if path is not None]
+
+
+def kept(package: Locked, platform: Platform) -> Path | None:
+    """The wheel of `package` in the cache; a file whose bytes are not those of its folder's name is an error.
+
+    Raises:
+        PinError: a kept wheel was changed.
+    """
+    for sha256 in sorted(package.hashes):
+        for path in sorted((folder() / sha256).glob("*.whl")):
+            if platform.takes(path.name):
+                verify(path, sha256)
+                return path
+    return None
+
+
+def verify(path: Path, sha256: str) -> None:
+    """Hold that a wheel has the locked bytes. The result is remembered by size and time of the file.
+
+    Raises:
+        PinError: it has others.
+    """
+    stamp = path.with_name(f".{path.name}.checked")
+    status = path.stat()
+    facts = f"{status.st_size} {status.st_mtime_ns}"
+    if stamp.exists() and stamp.read_text(encoding="ascii") == facts:
+        return
+    got = durable.sha256_file(path)
+    if got != sha256:
+        raise PinError(
+            f"{path.name}: its bytes differ from the lock",
+            why=f"expected sha256 {sha256}, got {got} in {path}",
+            fix="remove the file; it is fetched again, hash-checked",
+        )
+    stamp.write_text(facts, encoding="ascii")
+
+
+def _download(packages: Sequence[Locked], platform: Platform, target: Path) -> None:
+    pins = target / "pins.txt"
+    pins.write_text("".join(f"{package.pin}\n" for package in packages), encoding="utf-8")
+    command = [
+        *base_wheels.pip(), "download", "--quiet", "--no-input", "--disable-pip-version-check", "--no-cache-dir",
+        "--no-deps", "--only-binary", ":all:", "--require-hashes", "--implementation", "cp",
+        "--python-version", platform.python, "--dest", str(target), "--requirement", str(pins),
+    ]  # fmt: skip
+    for name in platform.platforms():
+        command += ["--platform", name]
+    for abi in (f"cp{platform.python.replace('.', '')}", "abi3", "none"):
+        command += ["--abi", abi]
+    # A folder of wheels in this machine's settings may hold local builds of a locked version.
+    environment = {**os.environ, "PIP_FIND_LINKS": ""}
+    done = subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd=target
+    )
+    if done.returncode:
+        raise refusal(done.stderr)
+
+
+def refusal(said: str) -> DraftkilnError:
+    """The error for a fetch that ended with pip's words `said`."""
+    changed: list[DraftkilnError] = [
+        PinError(
+            f"{match['requirement']}: its bytes differ from the lock",
+            why=f"{_CUT}: expected sha256 {match['expected']}, got {match['got']}"
+            + (f", from {match['url']}" if match["url"] else ""),
+            fix="run it again; if it stays so, the index is not the one the lock was made on. The check is never left out",
+        )
+        for match in _MISMATCH.finditer(said)
+    ]
+    if changed:
+        return ProblemsError(changed)
+    tail = "\n".join(said.strip().splitlines()[-4:])
+    gone = re.search(r"No matching distribution found for (\S+)", said)
+    if gone and not _NO_NETWORK.search(said):
+        return PinError(f"{gone[1]} is gone from the index", why=tail, fix="look with: nox -s check_pins")
+    if _NO_NETWORK.search(said):
+        return NetworkError("cannot fetch the locked wheels", why=tail, fix="connect to a package index, or use a bundle")
+    return StackError("cannot fetch the locked wheels", why=tail, fix="see the text above")
+
+
+def _keep(files: Iterable[Path], packages: Sequence[Locked]) -> None:
+    allowed = {sha256 for package in packages for sha256 in package.hashes}
+    for file in files:
+        sha256 = durable.sha256_file(file)
+        if sha256 not in allowed:
+            raise PinError(f"{file.name}: its bytes differ from the lock", why=f"{_CUT}: got sha256 {sha256}", fix="again")
+        place = _made(folder() / sha256)
+        file.replace(place / file.name)
+
+
+def _made(path: Path) -> Path:
+    with durable.storage_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+    return path

@@ -1,0 +1,131 @@
+"""One engine, one job: `python -m draftkiln.evaluate.serve JOB.json ANSWERS.json`.
+
+A process of its own for each engine, so that neither the memory nor the state of one run reaches the other.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from draftkiln import durable
+
+METHOD = "eagle3"
+_COUNTERS = {
+    "vllm:spec_decode_num_drafts": "drafts",
+    "vllm:spec_decode_num_draft_tokens": "draft_tokens",
+    "vllm:spec_decode_num_accepted_tokens": "accepted",
+    "vllm:spec_decode_num_accepted_tokens_per_pos": "accepted_per_position",
+}
+_TEXT_ONLY_KEYS = frozenset({"image", "video", "audio", "vision_chunk"})
+
+
+@dataclass(frozen=True)
+class Job:
+    """What an engine is asked."""
+
+    target: str
+    draft: str | None
+    """Folder of the draft in a layout that vLLM loads; None: the target alone."""
+    num_draft_tokens: int
+    prompts: list[list[int]]
+    max_tokens: int
+    ignore_eos: bool
+    dtype: str
+    tensor_parallel_size: int
+    trust_remote_code: bool
+    load_format: str
+    enforce_eager: bool
+
+    @property
+    def max_model_len(self) -> int:
+        """Room for the longest prompt, its answer, and the drafts beyond it."""
+        return max(map(len, self.prompts)) + self.max_tokens + self.num_draft_tokens + 1
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What it answered."""
+
+    outputs: list[list[int]]
+    seconds: float
+    """Time for all prompts together, warm."""
+    start_seconds: float
+    """Time until the engine was loaded."""
+    counters: dict[str, Any]
+    """`drafts`, `draft_tokens`, `accepted`, `accepted_per_position`; empty without a draft."""
+    vllm: str
+
+
+def main() -> int:
+    """Read the job, answer it, write the answers."""
+    job = Job(**json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    answers = _answer(job)
+    durable.write_json(Path(sys.argv[2]), asdict(answers))
+    return 0
+
+
+def _answer(job: Job) -> Answers:
+    began = time.monotonic()
+    import vllm
+
+    engine = vllm.LLM(**_engine_arguments(job))
+    sampling = vllm.SamplingParams(temperature=0.0, max_tokens=job.max_tokens, ignore_eos=job.ignore_eos)
+    prompts: Any = [{"prompt_token_ids": ids} for ids in job.prompts]
+    engine.generate(prompts[:1], sampling, use_tqdm=False)
+    before = _counters(engine) if job.draft else {}
+    ready = time.monotonic()
+    outputs = engine.generate(prompts, sampling, use_tqdm=False)
+    seconds = time.monotonic() - ready
+    counters = _difference(_counters(engine), before) if job.draft else {}
+    tokens = [list(output.outputs[0].token_ids) for output in outputs]
+    return Answers(tokens, seconds, ready - began, counters, vllm.__version__)
+
+
+def _engine_arguments(job: Job) -> dict[str, Any]:
+    arguments: dict[str, Any] = {
+        "model": job.target,
+        "dtype": job.dtype,
+        "tensor_parallel_size": job.tensor_parallel_size,
+        "trust_remote_code": job.trust_remote_code,
+        "load_format": job.load_format,
+        "max_model_len": job.max_model_len,
+        "enforce_eager": job.enforce_eager,
+        "enable_prefix_caching": False,
+        "disable_log_stats": False,
+        "seed": 0,
+    }
+    if "vision_config" in json.loads((Path(job.target) / "config.json").read_text(encoding="utf-8")):
+        arguments["limit_mm_per_prompt"] = dict.fromkeys(_TEXT_ONLY_KEYS, 0)
+    if job.draft is not None:
+        arguments["speculative_config"] = {
+            "model": job.draft,
+            "method": METHOD,
+            "num_speculative_tokens": job.num_draft_tokens,
+        }
+    return arguments
+
+
+def _counters(engine: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for metric in engine.get_metrics():
+        if metric.name in _COUNTERS:
+            found[_COUNTERS[metric.name]] = list(metric.values) if hasattr(metric, "values") else metric.value
+    return found
+
+
+def _difference(after: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: [new - old for new, old in zip(value, before[name], strict=True)]
+        if isinstance(value, list)
+        else value - before[name]
+        for name, value in after.items()
+    }
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,35 @@
+"""`draftkiln make-target`: write a small made-up target from a seed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from draftkiln.errors import ExitCode
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("folder", type=Path, help="folder to write; must not exist")
+    parser.add_argument(
+        "--shape",
+        choices=("kimi-tiny", "small"),
+        default="kimi-tiny",
+        help="kimi-tiny: hidden size 7168, 481 MB; small: hidden size 256, 5 MB (default: kimi-tiny)",
+    )
+    parser.add_argument("--seed", type=int, default=17, help="same seed, same bytes (default: 17)")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Write the target and say what it is."""
+    from draftkiln.target.make import make  # noqa: PLC0415 - numpy is imported only when it is needed
+
+    begun = time.perf_counter()
+    folder = make(arguments.shape, arguments.seed, arguments.folder)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    print(f"{folder}: {arguments.shape}, seed {arguments.seed}, {size / 1e6:.1f} MB in {time.perf_counter() - begun:.1f} s")
+    return ExitCode.OK

@@ -1,0 +1,112 @@
+"""What the trainer may be fed: states whose layer ids, type and norm state are the recipe's, of the same target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from draftkiln.errors import DataError, ProblemsError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PRE_NORM = "pre-norm"
+
+
+class Head(Protocol):
+    """What the head of a manifest says of all its samples (`draftkiln.extract.manifest.Head`)."""
+
+    @property
+    def layer_ids(self) -> Sequence[int]:
+        """Id of each slot, the last one after the last layer."""
+
+    @property
+    def hidden_size(self) -> int:
+        """Columns of a slot."""
+
+    @property
+    def dtype(self) -> str:
+        """Type of the states."""
+
+    @property
+    def norm_state(self) -> str:
+        """Whether the final norm is applied to the last slot."""
+
+    @property
+    def samples(self) -> int:
+        """Samples there are."""
+
+
+def refuse_other_states(head: Head, aux: Sequence[int], num_layers: int, hidden_size: int, dtype: str) -> None:
+    """Refuse states that a draft of this recipe and target must not learn from; all reasons at once.
+
+    Args:
+        head: of the manifest.
+        aux: the recipe's auxiliary layer ids.
+        num_layers: decoder layers of the target.
+        hidden_size: of the target.
+        dtype: the recipe's type of states.
+
+    Raises:
+        ProblemsError: of `DataError`s.
+    """
+    problems = list(_slot_problems(list(head.layer_ids), list(aux), num_layers))
+    if head.hidden_size != hidden_size:
+        problems.append(
+            DataError(
+                f"the manifest's states have {head.hidden_size} columns, the target's have {hidden_size}",
+                why="they come from another target",
+                fix="extract from this target into a new run directory",
+            )
+        )
+    if head.dtype != dtype:
+        problems.append(
+            DataError(
+                f"the manifest's states are {head.dtype}, target.dtype is {dtype}",
+                why="a draft learns the numbers that it will be served with",
+                fix="extract again with this recipe",
+            )
+        )
+    if head.norm_state != PRE_NORM:
+        problems.append(
+            DataError(
+                f"the manifest's last slot is {head.norm_state!r}, not {PRE_NORM!r}",
+                why="the trainer applies the target's final norm itself, so it would be applied twice",
+                fix="extract states from before the final norm, as `draftkiln extract` does",
+            )
+        )
+    if problems:
+        raise ProblemsError(problems)
+
+
+def _slot_problems(slots: list[int], aux: list[int], num_layers: int) -> list[DataError]:
+    if slots == [*aux, num_layers]:
+        return []
+    if num_layers not in slots:
+        return [
+            DataError(
+                f"the manifest's slots are layers {slots}: none is {num_layers}, the state after the last layer",
+                why="the trainer takes the last slot for it, and computes what the target answers from it",
+                fix=f"extract layers {[*aux, num_layers]}",
+            )
+        ]
+    return [
+        DataError(
+            f"the manifest's slots are layers {slots}, the recipe's layers.aux are {aux} and {num_layers} after them",
+            why="the draft would be served with other states than it learnt from",
+            fix="set layers.aux to what was extracted, or extract again into a new run directory",
+        )
+    ]
+
+
+def refuse_too_few(samples: int) -> None:
+    """Refuse a dataset that cannot be split into training and validation.
+
+    Raises:
+        DataError: fewer than two samples.
+    """
+    if samples < 2:  # noqa: PLR2004 - one to train on, one to validate on
+        raise DataError(
+            f"{samples} samples cannot be trained on",
+            why="one sample at least is set apart for the validation loss",
+            fix="prepare more conversations",
+        )

@@ -1,0 +1,69 @@
+"""The trainer's settings: every one that decides the result is written down, none is guessed by the trainer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from draftkiln.recipe.model import Recipe
+    from draftkiln.train.schedule import Schedule
+
+LOSS = "kl_div"
+
+
+def settings(recipe: Recipe, folder: Path, schedule: Schedule, *, accelerator: bool) -> dict[str, Any]:
+    """Flat settings for speculators' `TrainConfig.from_flat`.
+
+    On a CPU the draft computes in float32: without AMX or AVX512-BF16 a bfloat16 product takes 4 to 90 times as long
+    there (measured; README of the stack), and weights are kept in float32 anyway. Workers of the data loader would
+    take cores away from the products, so the trainer reads samples itself.
+
+    Args:
+        recipe: the run's.
+        folder: RUN/train, with `verifier`, `data` and `draft.json` inside.
+        schedule: steps and split.
+        accelerator: whether one is used.
+    """
+    train = recipe.train
+    return {
+        "speculator_type": "eagle3",
+        "seed": train.seed,
+        "verifier_name_or_path": str(folder / "verifier"),
+        "trust_remote_code": False,
+        "draft_config": str(folder / "draft.json"),
+        "draft_vocab_size": train.draft.vocab_size,
+        "target_layer_ids": list(recipe.layers.aux),
+        "mask_token_id": 0,  # unused by EAGLE-3; without it the trainer loads the target's tokenizer to find one
+        "norm_before_residual": train.norm_before_residual,
+        "norm_before_fc": False,
+        "fc_norm": False,
+        "norm_output": False,
+        "embed_requires_grad": False,
+        "draft_attn_impl": "simple_flex_attention" if accelerator else "sdpa",
+        "data_path": str(folder / "data"),
+        "hidden_states_backend": "file",
+        "hidden_states_path": None,
+        "hidden_states_dtype": "bfloat16" if accelerator else "float32",
+        "total_seq_len": train.tokens_per_step,
+        "train_data_ratio": schedule.ratio,
+        "num_workers": 8 if accelerator else 0,
+        "on_missing": "raise",
+        "loss_fn": LOSS,
+        "loss_implementation": "fused" if accelerator else "eager",
+        "ttt_steps": train.ttt_steps,
+        "ttt_step_loss_decay": 1.0,
+        "optimizer": "adamw",
+        "lr": train.lr,
+        "weight_decay": 0.01,
+        "scheduler_type": "linear",
+        "epochs": len(schedule.epochs),
+        "max_steps": schedule.max_steps,
+        "save_path": str(folder / "checkpoints"),
+        "checkpoint_freq": 1.0,
+        "no_resume_from_checkpoint": True,
+        "log_freq": 1,
+        "logger": "",
+        "log_dir": str(folder / "logs"),
+    }

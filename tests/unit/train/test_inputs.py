@@ -1,0 +1,52 @@
+from dataclasses import replace
+
+import pytest
+
+from draftkiln.errors import DataError, ExitCode, ProblemsError
+from draftkiln.extract.manifest import Head
+from draftkiln.train import inputs
+
+HEAD = Head((2, 4, 5, 8), 256, "bfloat16", "float32", 48, "d", "s", "w")
+
+
+def check(head: Head, aux: tuple[int, ...] = (2, 4, 5), dtype: str = "bfloat16") -> str:
+    with pytest.raises(ProblemsError) as caught:
+        inputs.refuse_other_states(head, aux, 8, 256, dtype)
+    assert caught.value.code == ExitCode.DATA
+    return str(caught.value)
+
+
+def test_states_of_this_recipe_pass() -> None:
+    inputs.refuse_other_states(HEAD, (2, 4, 5), 8, 256, "bfloat16")
+
+
+def test_case_9_ids_that_differ_are_named_on_both_sides() -> None:
+    text = check(HEAD, aux=(1, 3, 4))
+    assert "[2, 4, 5, 8]" in text
+    assert "[1, 3, 4]" in text
+
+
+def test_case_10_states_without_the_last_layer_are_refused() -> None:
+    assert "none is 8, the state after the last layer" in check(replace(HEAD, layer_ids=(2, 4, 5)))
+
+
+def test_case_10_a_last_layer_counted_as_auxiliary_is_refused() -> None:
+    assert "layers.aux" in check(replace(HEAD, layer_ids=(2, 4, 5, 8)), aux=(2, 4, 8))
+
+
+def test_case_50_states_after_the_final_norm_are_refused() -> None:
+    assert "applied twice" in check(replace(HEAD, norm_state="post-norm"))
+
+
+def test_all_reasons_are_told_at_once() -> None:
+    text = check(replace(HEAD, hidden_size=576, norm_state="post-norm"), dtype="float16")
+    assert "576 columns" in text
+    assert "bfloat16, target.dtype is float16" in text
+    assert "post-norm" in text
+
+
+@pytest.mark.parametrize("samples", [0, 1])
+def test_too_few_samples_to_validate_on(samples: int) -> None:
+    with pytest.raises(DataError, match="cannot be trained on"):
+        inputs.refuse_too_few(samples)
+    inputs.refuse_too_few(2)
