@@ -144,7 +144,7 @@ def test_root_writes_as_the_owner_of_the_run_directory(tmp_path, monkeypatch):
 
     monkeypatch.setattr(launch.os, "getuid", lambda: 0)
     monkeypatch.setattr(pathlib.Path, "stat", lambda *_a, **_k: Status)
-    monkeypatch.setattr(launch.Path, "exists", lambda _self: True)
+    monkeypatch.setattr(pathlib.Path, "exists", lambda _self: True)
     assert launch.caller(tmp_path) == (1234, 5678)
     monkeypatch.setattr(launch.os, "getuid", lambda: 77)
     monkeypatch.setattr(launch.os, "getgid", lambda: 88)
