@@ -9,6 +9,8 @@ Every stage of a recipe is a session: `nox -s extract -- --recipe recipes/tiny-c
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import nox
 
 nox.needs_version = ">=2025.5.1"
@@ -19,7 +21,7 @@ nox.options.error_on_missing_interpreters = True
 
 
 def _install(session: nox.Session) -> None:
-    session.install("--quiet", "--require-hashes", "-r", "requirements/dev.lock")
+    session.install("--quiet", "--no-build", "--require-hashes", "-r", "requirements/dev.lock")
     session.install("--quiet", "--no-deps", "--no-build-isolation", "-e", ".")
 
 
@@ -47,6 +49,9 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports", "--no-cache", silent=True)
+    workflows = sorted(str(file) for file in Path(".github/workflows").glob("*.yml"))
+    session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
+    session.run("zizmor", "--offline", "--quiet", *workflows)
 
 
 @nox.session
@@ -161,7 +166,7 @@ def check_pins(session: nox.Session) -> None:
 
 @nox.session
 def publish(session: nox.Session) -> None:
-    """Push a stack's image, or mirror one by digest: `nox -s publish -- --stack S --to registry.example.org/NAME:TAG`."""
+    """Push a stack's image, or mirror one by digest: `nox -s publish -- --stack S --to REGISTRY/NAME:TAG`."""
     _draftkiln(session, "image", "publish", *session.posargs)
 
 

@@ -8,13 +8,22 @@ export HOME="$home" UV_CACHE_DIR=/opt/.uv-cache UV_NO_CONFIG=1 UV_OFFLINE=1 UV_P
 /mnt/uv pip install --quiet --python /opt/env/bin/python --no-index --find-links /mnt/wheels \
     --require-hashes --no-deps --no-build --requirement /mnt/requirements.lock
 rm -rf "$UV_CACHE_DIR"
+# uv notes when it saw a wheel, which is no fact about the image.
+find /opt/env/lib -path '*.dist-info/uv_cache.json' -delete
+sed -i '/\.dist-info\/uv_cache\.json,/d' /opt/env/lib/python*/site-packages/*.dist-info/RECORD
 if [ -n "${WARM}" ]; then
     TORCHINDUCTOR_CACHE_DIR="$home" VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 python -c "import ${WARM}"
 fi
-# Compiled by content: the builder changes every file's time, which files compiled by time would not survive. One process
-# and one hash seed, so that the bytes are the same again.
-PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE='' python -m compileall -q -j 1 --invalidation-mode unchecked-hash \
-    "/usr/lib/python${PYTHON}" /opt/env/lib || echo "some files of the environment are no Python ${PYTHON}"
+# Compiled by content: the builder changes every file's time, which files compiled by time would not survive. Two fixed
+# halves, each by one process with one hash seed, so that the bytes are the same again. Templates of other languages and
+# of Python 2 do not compile; nobody imports them.
+export PYTHONHASHSEED=0
+compile="python -m compileall -q -j 1 --invalidation-mode unchecked-hash"
+$compile -x '/site-packages/torch/' "/usr/lib/python${PYTHON}" /opt/env/lib > /dev/null 2>&1 &
+if [ -d "/opt/env/lib/python${PYTHON}/site-packages/torch" ]; then
+    $compile "/opt/env/lib/python${PYTHON}/site-packages/torch" > /dev/null 2>&1 || true
+fi
+wait
 # The user, and a home that any uid can write to.
 mkdir -p /opt/draftkiln /home/draftkiln
 chmod 1777 /home/draftkiln

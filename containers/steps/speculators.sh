@@ -7,5 +7,10 @@ export HOME="$home" UV_CACHE_DIR="$home" UV_NO_CONFIG=1 UV_OFFLINE=1
 echo "speculators==${version%%-*} --hash=sha256:${SPECULATORS_SHA256}" > "$home/requirements.txt"
 /mnt/uv pip install --quiet --python /opt/env/bin/python --no-index --find-links /mnt \
     --no-deps --no-build --require-hashes --link-mode copy --requirement "$home/requirements.txt"
+# uv notes when it saw a wheel, which is no fact about the image.
+find /opt/env/lib -path '*.dist-info/uv_cache.json' -delete
+sed -i '/\.dist-info\/uv_cache\.json,/d' /opt/env/lib/python*/site-packages/*.dist-info/RECORD
+PYTHONHASHSEED=0 python -m compileall -q --invalidation-mode unchecked-hash \
+    /opt/env/lib/python*/site-packages/speculators
 chmod -R u=rwX,go=rX /opt/env/lib/python*/site-packages/speculators*
 rm -rf "$home" /tmp/*

@@ -44,7 +44,7 @@ def main():
         else:
             install(bundle, os.path.abspath(arguments.target))
     except (Refused, OSError, KeyError, ValueError) as error:
-        sys.exit("install: {}".format(error))
+        sys.exit(f"install: {error}")
 
 
 def verify_parts(parts):
@@ -82,7 +82,7 @@ def install(bundle, target):
     needed = sum(item["unpacked"] for item in wanted) + max((item["size"] for item in wanted), default=0)
     free = shutil.disk_usage(target).free
     if free < needed:
-        raise Refused("not enough room in {}: {} MB needed, {} MB free".format(target, needed >> 20, free >> 20))
+        raise Refused(f"not enough room in {target}: {needed >> 20} MB needed, {free >> 20} MB free")
     for item in wanted:
         temporary = os.path.join(target, ".part.tmp")
         extract(bundle["parts"], item, temporary)
@@ -95,9 +95,9 @@ def install(bundle, target):
         print("installed {}".format(item["name"]))
     variables = dict(bundle["environment"], PYTHONPATH=target, DRAFTKILN_HOME=target, DRAFTKILN_STACK=bundle["stack"])
     with open(os.path.join(target, "env.sh"), "w", encoding="utf-8") as file:
-        file.writelines("export {}='{}'\n".format(key, value) for key, value in sorted(variables.items()))
+        file.writelines(f"export {key}='{value}'\n" for key, value in sorted(variables.items()))
     print("{} of {} files were installed before".format(len(bundle["files"]) - len(wanted), len(bundle["files"])))
-    print("go on with: . {}/env.sh && python3 -m draftkiln --help".format(target))
+    print(f"go on with: . {target}/env.sh && python3 -m draftkiln --help")
 
 
 def check_host(bundle):
@@ -107,7 +107,7 @@ def check_host(bundle):
     if here != bundle["python"] or platform.machine() != bundle["machine"]:
         problems.append(
             "the bundle is for Python {python} on {machine}, ".format(**bundle)
-            + "this is Python {} on {}".format(here, platform.machine())
+            + f"this is Python {here} on {platform.machine()}"
         )
     for name, version in sorted(bundle["on_host"].items()):
         try:
@@ -115,7 +115,7 @@ def check_host(bundle):
         except importlib.metadata.PackageNotFoundError:
             found = "not installed"
         if found != version:
-            problems.append("{} {} must be on this host, it is {}".format(name, version, found))
+            problems.append(f"{name} {version} must be on this host, it is {found}")
     if problems:
         raise Refused("\n  ".join(["nothing was installed:", *problems]))
 
@@ -155,7 +155,7 @@ def unpack(wheel, target):
             name = place(member.filename)
             path = os.path.normpath(os.path.join(target, name))
             if not path.startswith(target + os.sep):
-                raise Refused("{} leads out of the folder".format(member.filename))
+                raise Refused(f"{member.filename} leads out of the folder")
             if member.is_dir():
                 continue
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -173,7 +173,7 @@ def place(name):
         return name
     folder = {"purelib": "", "platlib": "", "scripts": "bin/", "headers": "include/", "data": ""}.get(parts[1])
     if folder is None:
-        raise Refused("{} is laid out in a way that is not known here".format(name))
+        raise Refused(f"{name} is laid out in a way that is not known here")
     return folder + "/".join(parts[2:])
 
 
@@ -188,7 +188,7 @@ def load_image(bundle, chosen):
         process.stdin.write(block)
     process.stdin.close()
     if process.wait():
-        raise Refused("{} load failed".format(engine))
+        raise Refused(f"{engine} load failed")
     print("loaded {}: id {}".format(bundle["image"], bundle["image_id"]))
 
 

@@ -140,6 +140,14 @@ def _walk_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _walk_statements(handler.body)
 
 
+def is_empty(function: FunctionNode) -> bool:
+    """Whether a function only stands for those of subclasses: a docstring, `...` or `pass`."""
+    return all(
+        isinstance(line, ast.Pass) or (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant))
+        for line in function.body
+    )
+
+
 def own_nodes(function: FunctionNode) -> list[ast.AST]:
     """Nodes of a function without those of functions and classes inside it."""
     found: list[ast.AST] = []

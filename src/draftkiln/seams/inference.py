@@ -217,7 +217,8 @@ class Engine:
             return UNKNOWN
         returned = [item.value for item in own if isinstance(item, ast.Return) and item.value is not None]
         if not returned:
-            return UNKNOWN if any(isinstance(item, ast.Raise) for item in own) else Scalar("None")
+            leaves = any(isinstance(item, ast.Raise) for item in own) or classes.is_empty(node)
+            return UNKNOWN if leaves else Scalar("None")
         return any_of([self._expression(item, place) for item in returned])
 
     def part(self, value: Value, position: int | None) -> Value:

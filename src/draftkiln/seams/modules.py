@@ -132,12 +132,14 @@ class ModuleIndex:
             self._follow(scope, binding, name, typing=typing, seen=seen)
             for binding in _preferred(scope, name, typing=typing)
         ]
-        for kind in (Definition, ModuleRef, External, Opaque):
+        for kind in (Definition, ModuleRef, External):
             for candidate in found:
                 if isinstance(candidate, kind):
                     return candidate
         if self.file_of(f"{module}.{name}"):
             return ModuleRef(f"{module}.{name}")
+        if Opaque() in found:
+            return Opaque()
         for star in scope.stars:
             if self._exports(star, name):
                 candidate = self._resolve(star, name, typing=typing, seen=seen)

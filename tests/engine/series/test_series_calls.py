@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from conftest import LOUD
+from speculators_trees import LOUD
 
 if TYPE_CHECKING:
-    from conftest import Trees
+    from speculators_trees import Trees
 
 pytestmark = pytest.mark.engine
 
@@ -35,7 +35,7 @@ def right(call: dict[str, Any], samples: list[list[int]]) -> bool:
 
 SPLIT = [sample(length, 10 * length) for length in (1, 7, 8, 15, 16, 33)]
 PREFIX = sample(32)
-SHARED = [PREFIX + [200], PREFIX + [300, 301], PREFIX, PREFIX]
+SHARED = [[*PREFIX, 200], [*PREFIX, 300, 301], PREFIX, PREFIX]
 BLOCK = [sample(length) for length in (1, 15, 16, 17, 31, 32, 33)]
 RANKS = ("bare", "1", "2", "4", "8", "nested", "second", "none")
 
@@ -78,12 +78,16 @@ def test_prompts_split_over_steps_in_another_order(outcomes: dict[str, Any]) -> 
     assert right(again, SPLIT)
     assert right(alone, SPLIT[3:4])
     assert right(outcomes["split, padded"]["calls"][0], SPLIT)
-    assert any(len(step) > 1 for step in outcomes["split"]["steps"]), "no step held the tail of one and the head of another"
+    assert any(len(step) > 1 for step in outcomes["split"]["steps"]), (
+        "no step held the tail of one and the head of another"
+    )
 
 
 def test_only_loud_breaks_mended_gives_rows_of_other_samples(outcomes: dict[str, Any]) -> None:
     for name in ("loud, split", "loud, order", "loud, shared"):
-        for call, samples in zip(outcomes[name]["calls"], (SPLIT if "shared" not in name else SHARED,) * 2, strict=False):
+        for call, samples in zip(
+            outcomes[name]["calls"], (SPLIT if "shared" not in name else SHARED,) * 2, strict=False
+        ):
             assert "value" in call, call
             assert not right(call, samples), name
 

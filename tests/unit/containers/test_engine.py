@@ -67,3 +67,11 @@ def test_settings_for_podman_without_systemd_are_ours_unless_chosen(monkeypatch,
     assert engine.ask("podman").environment["CONTAINERS_CONF"].endswith("containers/containers.conf")
     monkeypatch.setenv("CONTAINERS_CONF", "/mine")
     assert "CONTAINERS_CONF" not in engine.ask("podman").environment
+
+
+def test_bootstrap_installs_what_images_need():
+    import runpy
+
+    bootstrap = runpy.run_path(str(engine.checkout.root() / "bootstrap.py"))
+    assert bootstrap["IMAGE_PROGRAMS"] == engine.PACKAGES
+    assert bootstrap["image_packages"](["nox", "-s", "tests"]) == []

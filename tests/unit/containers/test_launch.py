@@ -1,3 +1,4 @@
+import itertools
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ def line(engine, **wishes):
 
 
 def pairs(words):
-    return list(zip(words, words[1:], strict=False))
+    return list(itertools.pairwise(words))
 
 
 @pytest.mark.parametrize("gpus", [Gpus(), Gpus(count=8), Gpus(ids=("0", "3"))])
