@@ -54,11 +54,10 @@ def patched(pristine, tmp_path_factory):
     return unpacked(built.path, tmp_path_factory.mktemp("patched"))
 
 
-def test_the_released_0_3_0_shows_every_break_in_one_run(run, pristine, tmp_path):
+def test_the_released_0_3_0_shows_every_break_in_one_run_and_case_37_only_once_a_block_is_full(run, pristine, tmp_path):
     report = run(unpacked(pristine, tmp_path))
     found = {item.number: item for item in report.findings}
     assert set(found) == {1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14}
-    # Case 37, where prompts of 5 and 9 tokens pass and the first one that fills a block does not.
     assert found[7].scenario.startswith("prompts around the block size")
     assert "block_hashes" in found[7].seen
     assert found[11].scenario == "18 prompts of 500 tokens, budget 8192"

@@ -98,7 +98,12 @@ class ModuleIndex:
         self._scopes: dict[str, Scope | None] = {}
 
     def file_of(self, module: str) -> str | None:
-        """Path of a module's file, None when there is no such module."""
+        """Path of a module's file, None when there is no such module in the parsed packages.
+
+        Site-packages hold others too; what those define is outside, wherever the sources lie.
+        """
+        if not self.owns(module):
+            return None
         base = module.replace(".", "/")
         return next((name for name in (f"{base}.py", f"{base}/__init__.py") if self.sources.has(name)), None)
 

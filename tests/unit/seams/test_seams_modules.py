@@ -66,6 +66,37 @@ def test_submodules_circles_and_other_packages(index):
     assert index.resolve("torch.nn", "Module") == External("torch.nn.Module")
 
 
+def test_a_package_that_lies_beside_the_engine_stays_outside(tree):
+    beside = {"torch/__init__.py": "", "torch/nn.py": "class Module:\n    def __getattr__(self, name): ...\n"}
+    text = "from torch import nn\nclass Model(nn.Module): ...\n"
+    sources = tree({"vllm/__init__.py": "", "vllm/a.py": text, **beside}, "site-packages")
+    engine = Engine(ModuleIndex(sources, {"vllm"}))
+    model = engine.result(engine.name("vllm.a", "Model"))
+    assert isinstance(engine.attribute(model, "gone"), Absent)
+    assert not isinstance(engine.attribute(model, "forward"), Absent)
+
+
+def test_a_method_that_only_a_base_asks_for_is_not_there(tree):
+    text = """
+from abc import ABC, abstractmethod
+class Interface(ABC):
+    @abstractmethod
+    def asked(self): ...
+    def stub(self):
+        \"\"\"Of subclasses.\"\"\"
+        raise NotImplementedError
+    def given(self): return 1
+class Real(Interface):
+    def other(self): ...
+"""
+    engine = Engine(ModuleIndex(tree({"vllm/__init__.py": "", "vllm/a.py": text}, "vllm-tree"), {"vllm"}))
+    real, interface = (engine.result(engine.name("vllm.a", name)) for name in ("Real", "Interface"))
+    assert isinstance(engine.attribute(real, "asked"), Absent)
+    assert isinstance(engine.attribute(real, "stub"), Absent)
+    assert not isinstance(engine.attribute(real, "given"), Absent)
+    assert not isinstance(engine.attribute(interface, "asked"), Absent)
+
+
 def test_of_overloads_the_last_definition_counts(index):
     engine = Engine(index)
     assert str(engine.signature(engine.name("vllm.over", "f"))) == "(a, b)"
