@@ -55,7 +55,7 @@ def outcomes(drive: Any, trees: Trees) -> dict[str, Any]:
         "block": {"tree": full, "calls": [BLOCK]},
         "block, no hasher": {"tree": trees.without("prefix-caching-off"), "calls": [[sample(15)], [sample(16)]]},
         "lengths": {"tree": full, "calls": [[sample(64)], [sample(65)], [[]], [sample(64), sample(64, 300)]]},
-        "cut": {"tree": trees.without("room-for-sampled-token"), "calls": [[sample(64)], [sample(65)]]},
+        "cut": {"tree": trees.without("room-for-sampled-token", "engine-dtype"), "calls": [[sample(64)], [sample(65)]]},
         "many": {"tree": full, "calls": [[sample(9, 5 * n) for n in range(count)] for count in (1, 32, 33, 65)]},
         "failing": {"tree": full, **failing},
         "failing, without": {"tree": trees.without("failed-call"), **failing},
