@@ -94,7 +94,7 @@ def test_samples_are_counted_without_the_held_out_prompts(tmp_path, text, limit,
     data = recipe(data__source={"path": str(tmp_path / "data.jsonl")}, data__limit=limit).data
     assert samples.count(data) == count
     assert samples.count(recipe(data__source={"path": str(tmp_path / "none")}).data) is None
-    assert samples.count(recipe("tiny-cpu").data) == 48
+    assert samples.count(recipe("tiny-cpu").data) == 16
 
 
 @pytest.mark.parametrize(

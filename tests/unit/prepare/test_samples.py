@@ -138,7 +138,7 @@ def test_synthetic_answers_can_follow_what_a_target_says(words):
         return [f"word{(prompt[-2] + number) % 200}" for number in range(count)]
 
     made = synthetic.conversations(words, 3, seed=3, max_tokens=64, answer=answer)
-    for prompt, row in zip(asked, made, strict=True):
+    for prompt, row in zip(list(asked), made, strict=True):
         rendered = words.render(row.messages).input_ids
         assert rendered[: len(prompt)] == prompt
         assert len(rendered) == 64
