@@ -161,7 +161,7 @@ def check_pins(session: nox.Session) -> None:
 
 @nox.session
 def publish(session: nox.Session) -> None:
-    """Push a stack's image, or mirror one by digest: `nox -s publish -- --stack S --to registry.example.org/NAME:TAG`."""
+    """Push a stack's image, or mirror one by digest: `nox -s publish -- --stack S --to REGISTRY/NAME:TAG`."""
     _draftkiln(session, "image", "publish", *session.posargs)
 
 

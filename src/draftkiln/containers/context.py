@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import tarfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftkiln import cache, checkout, durable
@@ -15,6 +14,8 @@ from draftkiln.containers import wheelhouse
 from draftkiln.stack import uv
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from draftkiln.containers.inputs import Inputs
 
 _CARRIED = ("src/", "containers/", "patches/", "recipes/", "LICENSE", "NOTICE")

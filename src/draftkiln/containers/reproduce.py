@@ -100,7 +100,9 @@ def fingerprint(engine: Engine, tag: str, store: build.Store) -> Fingerprint:
         exported = Path(folder, "oci")
         engine.capture(*store.words(), "save", "--quiet", "--format", "oci-dir", "--output", str(exported), tag)
         blobs = dict(_blobs(exported))
-    described = {key: config[key] for key in ("Config", "RootFS", "Created", "History", "Architecture") if key in config}
+    described = {
+        key: config[key] for key in ("Config", "RootFS", "Created", "History", "Architecture") if key in config
+    }
     return Fingerprint(config["Id"].removeprefix("sha256:"), blobs, described, files)
 
 

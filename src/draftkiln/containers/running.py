@@ -95,7 +95,10 @@ def listed(engine: Engine, run: Path | str | None = None) -> list[Running]:
         alive = state.get("Running", False)
         found.append(
             Running(
-                name, "running" if alive else "ended", None if alive else state["ExitCode"], facts["Config"]["Labels"][LABEL]
+                name,
+                "running" if alive else "ended",
+                None if alive else state["ExitCode"],
+                facts["Config"]["Labels"][LABEL],
             )
         )
     return found

@@ -53,7 +53,11 @@ def test_parts_are_no_larger_than_asked_and_install_with_python_alone(written, t
     assert done.returncode == 0, done.stderr
     code = "import one, two, two.more, os; print(one.VALUE, os.path.dirname(one.__file__))"
     found = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": str(tmp_path / "t")}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(tmp_path / "t")},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert found.stdout.split() == ["1", str(tmp_path / "t" / "one")]
     assert (tmp_path / "t" / "bin" / "two").stat().st_mode & 0o111
@@ -117,7 +121,10 @@ def test_a_freeze_file_leaves_out_exactly_what_is_there(tmp_path):
     file = tmp_path / "freeze.txt"
     file.write_text("Torch==2.10.0+cu128\nnumpy==2.0.0\nmine @ file:///x.whl\n# c\n-e git+x\nPyYAML==6.0\n")
     have = bundle.read_freeze(file)
-    packages = [Locked(name, version, frozenset()) for name, version in (("torch", "2.10.0"), ("numpy", "2.1.0"), ("pyyaml", "6.0"))]
+    packages = [
+        Locked(name, version, frozenset())
+        for name, version in (("torch", "2.10.0"), ("numpy", "2.1.0"), ("pyyaml", "6.0"))
+    ]
     assert bundle.on_host(packages, have, same_release=False) == {"pyyaml": "6.0"}
     assert bundle.on_host(packages, have, same_release=True) == {"pyyaml": "6.0", "torch": "2.10.0+cu128"}
 

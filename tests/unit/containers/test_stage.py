@@ -81,7 +81,7 @@ def test_dry_run_prints_the_line_and_runs_nothing(recipe, tmp_path, stub, capsys
     assert asked.calls == []
 
 
-def test_a_detached_stage_stays_and_is_named_after_its_run(recipe, tmp_path, stub, capsys, monkeypatch):
+def test_a_detached_stage_stays_and_is_named_after_its_run(recipe, tmp_path, stub, capsys):
     asked = stub("podman")
     words = ["image", "stage", "extract", "--recipe", str(recipe()), "--run", str(tmp_path / "run"), "--detach"]
     assert cli.main(words) == ExitCode.OK
