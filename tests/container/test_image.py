@@ -101,7 +101,9 @@ def test_case_63_output_belongs_to_the_caller(podman, light, tmp_path):
     tmp_path.chmod(0o755)
     os.chown(tmp_path, 4321, 4321)
     code = f"open('{tmp_path}/made', 'w').write('x')"
-    launch = python(light, code, user=(4321, 4321), mounts=(Mount(tmp_path, str(tmp_path), writable=True, shared=False),))
+    launch = python(
+        light, code, user=(4321, 4321), mounts=(Mount(tmp_path, str(tmp_path), writable=True, shared=False),)
+    )
     output(podman, launch)
     assert (tmp_path / "made").stat().st_uid == 4321
 
@@ -160,9 +162,7 @@ def test_case_32_podman_gives_a_gpu_through_cdi(podman, light, tmp_path):
         pytest.skip("needs root and no real specification")
     folder.mkdir(exist_ok=True)
     spec = folder / "nvidia-draftkiln-test.json"
-    devices = [
-        {"name": name, "containerEdits": {"env": [f"FAKE_GPU_{name}=1"]}} for name in ("all", "0", "1")
-    ]
+    devices = [{"name": name, "containerEdits": {"env": [f"FAKE_GPU_{name}=1"]}} for name in ("all", "0", "1")]
     spec.write_text(json.dumps({"cdiVersion": "0.3.0", "kind": "nvidia.com/gpu", "devices": devices}))
     try:
         code = "import os; print(sorted(key for key in os.environ if key.startswith('FAKE_GPU')))"

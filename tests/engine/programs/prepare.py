@@ -85,7 +85,9 @@ def write_fast(folder: Path, template: str, *, bos: str | None = None) -> None:
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=600, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=600, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
     words = " ".join(f"{first}{second}" for first in "bdfgklmnprst" for second in ("ab", "ed", "ing", "ot", "um"))
     core.train_from_iterator([*TURNS, words] * 20, trainer)
     core.add_special_tokens([AddedToken(text, special=True) for text in SPECIAL])
@@ -199,7 +201,9 @@ def main() -> None:
     outcomes["kimi_thinking"] = told(lambda: trained(Template(load("kimi", trust=True))))
     outcomes["not_trusted"] = told(lambda: load("kimi"))
     outcomes["broken"] = told(lambda: load("broken", trust=True))
-    outcomes["split"] = told(lambda: tokenizer.check_single_tokens(load("chatml"), {"<|im_end|>": None, "<think>": None}))
+    outcomes["split"] = told(
+        lambda: tokenizer.check_single_tokens(load("chatml"), {"<|im_end|>": None, "<think>": None})
+    )
     outcomes["whole"] = told(lambda: tokenizer.check_single_tokens(load("kimi", trust=True), {"<think>": None}))
     (folder / "run").mkdir()
     outcomes["dataset"] = dataset(folder / "run", Template(load("chatml")))

@@ -88,7 +88,9 @@ class Trees:
         tree = self.folder / name
         if not tree.exists():
             changed = self.repository.changed(self._base_commit(), commit)
-            info = {f"{self.base.name}-{self.base.version}.dist-info/{key}": data for key, data in self.base.info.items()}
+            info = {
+                f"{self.base.name}-{self.base.version}.dist-info/{key}": data for key, data in self.base.info.items()
+            }
             for path, data in {**self.base.package, **changed, **info}.items():
                 if data is not None:
                     (tree / path).parent.mkdir(parents=True, exist_ok=True)
@@ -139,7 +141,9 @@ def _base_wheel(stack: Stack) -> Path:
     named = os.environ.get("DRAFTKILN_BASE_WHEEL")
     if named:
         return Path(named)
-    return base.base_wheel("speculators", stack.file.speculators.version, stack.locked().base_wheel_sha256, cache.root())
+    return base.base_wheel(
+        "speculators", stack.file.speculators.version, stack.locked().base_wheel_sha256, cache.root()
+    )
 
 
 @pytest.fixture(scope="session")

@@ -78,12 +78,16 @@ def test_prompts_split_over_steps_in_another_order(outcomes: dict[str, Any]) -> 
     assert right(again, SPLIT)
     assert right(alone, SPLIT[3:4])
     assert right(outcomes["split, padded"]["calls"][0], SPLIT)
-    assert any(len(step) > 1 for step in outcomes["split"]["steps"]), "no step held the tail of one and the head of another"
+    assert any(len(step) > 1 for step in outcomes["split"]["steps"]), (
+        "no step held the tail of one and the head of another"
+    )
 
 
 def test_only_loud_breaks_mended_gives_rows_of_other_samples(outcomes: dict[str, Any]) -> None:
     for name in ("loud, split", "loud, order", "loud, shared"):
-        for call, samples in zip(outcomes[name]["calls"], (SPLIT if "shared" not in name else SHARED,) * 2, strict=False):
+        for call, samples in zip(
+            outcomes[name]["calls"], (SPLIT if "shared" not in name else SHARED,) * 2, strict=False
+        ):
             assert "value" in call, call
             assert not right(call, samples), name
 

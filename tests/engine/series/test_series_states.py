@@ -37,7 +37,10 @@ CALLS = {
     "again": [_repeated, sample(30), _repeated],
     "prefix": [_prefix + sample(20), _prefix + sample(33), _prefix],
 }
-LONG = {"long": [sample(length) for length in (127, 128, 129, 500)], "mixed": [sample(n) for n in (100, 60, 300, 5, 128)]}
+LONG = {
+    "long": [sample(length) for length in (127, 128, 129, 500)],
+    "mixed": [sample(n) for n in (100, 60, 300, 5, 128)],
+}
 LLAMA = {"max_model_len": 512, "layer_ids": LAYER_IDS, "max_num_batched_tokens": 128, "max_num_seqs": 4}
 
 
@@ -48,7 +51,9 @@ def references(engine: Engine, target: Path, calls: dict[str, Any], folder: Path
 
 
 @pytest.fixture(scope="module")
-def deepseek_reference(engine: Engine, targets: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+def deepseek_reference(
+    engine: Engine, targets: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, np.ndarray]:
     return references(engine, targets / "deepseek", CALLS, tmp_path_factory.mktemp("reference"))
 
 
@@ -73,7 +78,9 @@ def cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return (one * other).sum(-1) / (np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1))
 
 
-def worst(run: Run, reference: dict[str, np.ndarray], call: str, samples: list[list[int]], shift: int = 1) -> list[float]:
+def worst(
+    run: Run, reference: dict[str, np.ndarray], call: str, samples: list[list[int]], shift: int = 1
+) -> list[float]:
     """Least cosine of each sample's rows, over all captured layers; `shift` 1 is the output of the layer."""
     found = []
     for index, ids in enumerate(samples):
@@ -94,9 +101,7 @@ def test_layers_shifted_by_one_differ(deepseek: Run, deepseek_reference: dict[st
     assert max(worst(deepseek, deepseek_reference, "split", CALLS["split"], shift=0)) < 0.98
 
 
-def test_prompts_split_over_steps(
-    deepseek: Run, only_loud: Run, deepseek_reference: dict[str, np.ndarray]
-) -> None:
+def test_prompts_split_over_steps(deepseek: Run, only_loud: Run, deepseek_reference: dict[str, np.ndarray]) -> None:
     """18 samples of 500 tokens do not fit a step of 8192: the 17th is split."""
     assert min(worst(deepseek, deepseek_reference, "split", CALLS["split"])) >= SAME
     wrong = worst(only_loud, deepseek_reference, "split", CALLS["split"])
