@@ -40,7 +40,8 @@ def test_help_is_there_in_three_seconds(podman, light):
     assert time.monotonic() - began < 3
 
 
-def test_the_image_is_its_lock(podman, light):
+@pytest.mark.usefixtures("light")
+def test_the_image_is_its_lock(podman):
     checks = verify.verify(podman, inputs.collect("light"), imports=("draftkiln", "numpy", "pydantic"))
     assert [str(check) for check in checks if check.problem and check.name != "seams hold inside"] == []
 
@@ -155,7 +156,7 @@ def test_case_61_no_cdi_specification_ends_in_one_cause_and_one_step(podman, lig
     assert "nvidia-ctk cdi generate" in caught.value.fix
 
 
-def test_case_32_podman_gives_a_gpu_through_cdi(podman, light, tmp_path):
+def test_case_32_podman_gives_a_gpu_through_cdi(podman, light):
     """A made-up specification: the device of its GPU is /dev/null, and it sets a variable."""
     folder = Path("/etc/cdi")
     if os.geteuid() != 0 or list(folder.glob("nvidia*")):
@@ -172,7 +173,8 @@ def test_case_32_podman_gives_a_gpu_through_cdi(podman, light, tmp_path):
         spec.unlink()
 
 
-def test_a_build_that_fails_tags_nothing(podman, light, tmp_path):
+@pytest.mark.usefixtures("light")
+def test_a_build_that_fails_tags_nothing(podman, tmp_path):
     """A lock whose bytes changed after it was hashed stops the build inside, too."""
     made = inputs.collect("light")
     broken = replace(made, name="light-broken", requirements_sha256="0" * 64)

@@ -15,9 +15,8 @@ from draftkiln.containers import wheelhouse
 from draftkiln.stack import uv
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from collections.abc import Sequence
+    from pathlib import Path
 
     from draftkiln.containers.inputs import Inputs
     from draftkiln.containers.locked import Locked
