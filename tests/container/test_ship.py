@@ -82,7 +82,7 @@ def test_a_stacks_wheels_travel_without_what_the_host_has(tmp_path):
     assert set(manifest["on_host"]) == set(have)
 
 
-def test_two_builds_are_bit_identical(podman, light):  # noqa: ARG001 - the base is made by then
+def test_two_builds_are_bit_identical(podman, light):
     first, second = reproduce.reproduce(podman, "light")
     assert first.image_id == second.image_id
     assert first.blobs == second.blobs

@@ -67,7 +67,8 @@ class Result:
 def check(seams: SeamList, sources: Sources, architectures: Sequence[str] = ARCHITECTURES) -> Result:
     """All breaks of `seams` in an engine build, read from its sources."""
     engine = Engine(ModuleIndex(sources, {"vllm"}))
-    evaluators = [Evaluator(engine, name) for name in architectures]
+    imported = frozenset(path for seam in seams.seams if seam.kind == "import" for path in seam.paths)
+    evaluators = [Evaluator(engine, name, imported) for name in architectures]
     found: list[Break] = []
     undecided = []
     for seam in seams.seams:
@@ -172,9 +173,10 @@ def _check_call(seam: Seam, path: str, value: Reached, evaluator: Evaluator) -> 
     if isinstance(value, Absent):
         owner, _, name = path.rpartition(".")
         base = evaluator.value(owner)
-        if isinstance(base, Module | Absent | Unreachable):
-            return None  # the import's own seam says so
-        return [_gone(seam, f"{_name(base)}.{name}", _members(base, evaluator), name)]
+        if isinstance(base, Absent | Unreachable) or path in evaluator.imported:
+            return None
+        shown = path if isinstance(base, Module) else f"{_name(base)}.{name}"
+        return [_gone(seam, shown, _members(base, evaluator), name)]
     options = value.options if isinstance(value, AnyOf) else (value,)
     shape = seam.shape or CallShape()
     problems: list[Break] | None = None

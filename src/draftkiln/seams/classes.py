@@ -140,6 +140,24 @@ def _walk_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _walk_statements(handler.body)
 
 
+def is_left_out(node: ast.ClassDef, name: str) -> bool:
+    """Whether a class only asks its subclasses for a method: abstract, or nothing but `raise NotImplementedError`."""
+    found = member(node, name)
+    if not isinstance(found, FunctionNode):
+        return False
+    body = [line for line in found.body if not (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant))]
+    raises = len(body) == 1 and isinstance(body[0], ast.Raise) and "NotImplementedError" in ast.unparse(body[0])
+    return raises or decorated(found, "abstractmethod")
+
+
+def is_empty(function: FunctionNode) -> bool:
+    """Whether a function only stands for those of subclasses: a docstring, `...` or `pass`."""
+    return all(
+        isinstance(line, ast.Pass) or (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant))
+        for line in function.body
+    )
+
+
 def own_nodes(function: FunctionNode) -> list[ast.AST]:
     """Nodes of a function without those of functions and classes inside it."""
     found: list[ast.AST] = []

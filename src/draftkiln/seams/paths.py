@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 WORKER = ("vllm.v1.worker.gpu_worker", "Worker")
 _MODEL = "@worker.model_runner.model"
+_DEEPEST = 4
 _STEP = re.compile(r"\(\)|\[\d*\]|\??\.(\w+)")
 
 
@@ -33,9 +34,11 @@ UNREACHABLE = Unreachable()
 class Evaluator:
     """Paths of one engine build and one architecture of the target."""
 
-    def __init__(self, engine: Engine, architecture: str) -> None:
+    def __init__(self, engine: Engine, architecture: str, imported: frozenset[str] = frozenset()) -> None:
         self.engine = engine
         self.architecture = architecture
+        self.imported = imported
+        """Names whose absence the seams of their imports tell."""
         self._known: dict[str, Reached] = {}
 
     def value(self, path: str) -> Reached:
@@ -93,14 +96,12 @@ class Evaluator:
         return InstanceOf(model) if root == "@model" else self._decoder(InstanceOf(model))
 
     def _decoder(self, model: Value) -> Reached:
-        """The module with the layers: below `language_model` and `model`, as far as the sources tell."""
-        for _ in range(4):
-            if not isinstance(self.engine.attribute(model, "layers"), Absent | Unknown):
-                return model
+        """The module with the layers: as deep below `language_model` and `model` as the sources tell."""
+        for depth in range(_DEEPEST):
             below = [self.engine.attribute(model, name) for name in ("language_model", "model")]
             found = next((item for item in below if isinstance(item, InstanceOf)), None)
             if found is None:
-                return UNKNOWN
+                return model if depth else UNKNOWN
             model = found
         return UNKNOWN
 

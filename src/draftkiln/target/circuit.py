@@ -177,7 +177,9 @@ class Circuit:
     def _bit_reader(self, offset: int, bit: int) -> Floats:
         if offset == 0:
             return self._reader(self.shape.blocks.own, bit, BITS, self._attended)
-        return self._reader(self.shape.blocks.taps, OFFSETS.index(offset) * BITS + bit, len(OFFSETS) * BITS, self._attended)
+        return self._reader(
+            self.shape.blocks.taps, OFFSETS.index(offset) * BITS + bit, len(OFFSETS) * BITS, self._attended
+        )
 
     def _reader(self, block: Block, index: int, count: int, mean_square: float) -> Floats:
         """`[hidden]`: gives the sign written in a part of `block`, read from the normalized residual stream."""

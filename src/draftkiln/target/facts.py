@@ -125,7 +125,9 @@ def check(path: Path, *, trust_remote_code: bool, weights: bool = True) -> Targe
         problems.append(
             TargetError(
                 f"{path} has no complete weights",
-                why=f"{len(missing)} files of {INDEX} are missing, such as {missing[0]}" if missing else "it holds no .safetensors file",
+                why=f"{len(missing)} files of {INDEX} are missing, such as {missing[0]}"
+                if missing
+                else "it holds no .safetensors file",
                 fix="fetch the target again (`draftkiln fetch-target` resumes), or set target.load_format to dummy",
             )
         )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Build = Callable[[], Bfloat16]
 
 GROWTH = 1.17
-"""Growth of the residual stream's mean square from layer to layer: neighbouring states have cosine 1.17 ** -0.5 = 0.925."""
+"""Growth of the residual stream's mean square from layer to layer: neighbours have cosine 1.17 ** -0.5 = 0.925."""
 _MLP_SHARE = 0.8
 """Part of a later layer's output that its MLP writes; attention writes the rest."""
 _UNIT_POWER = 0.356
@@ -113,7 +113,7 @@ def _experts(shape: Shape, key: str, layer: int) -> Iterator[Tensor]:
 
 
 def _added(shape: Shape, layer: int) -> float:
-    """Mean square that `layer` adds to each coordinate of the free block, so that the whole stream grows as `GROWTH`."""
+    """Mean square that `layer` adds in the free block, so that the whole stream grows as `GROWTH`."""
     whole = (GROWTH - 1) * GROWTH**layer
     return whole * shape.hidden_size / shape.blocks.free.width
 

@@ -51,7 +51,9 @@ def make(name: str, seed: int, folder: Path) -> Path:
             ):
                 durable.write_json(work / file, value)
             for file in _CODE:
-                durable.write_text(work / file, resources.files("draftkiln.target.kimi_code").joinpath(file).read_text())
+                durable.write_text(
+                    work / file, resources.files("draftkiln.target.kimi_code").joinpath(file).read_text()
+                )
             write_shards(work, [*all_tensors(shape, seed), *vision_tensors(shape, seed)], SHARD_BYTES)
             write_record(work, {"made": name, "seed": seed, "generation": GENERATION})
             work.rename(folder)

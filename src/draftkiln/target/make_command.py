@@ -26,10 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Write the target and say what it is."""
-    from draftkiln.target.make import make  # noqa: PLC0415 - numpy is imported only when it is needed
+    from draftkiln.target.make import make
 
     begun = time.perf_counter()
     folder = make(arguments.shape, arguments.seed, arguments.folder)
     size = sum(path.stat().st_size for path in folder.iterdir())
-    print(f"{folder}: {arguments.shape}, seed {arguments.seed}, {size / 1e6:.1f} MB in {time.perf_counter() - begun:.1f} s")
+    took = time.perf_counter() - begun
+    print(f"{folder}: {arguments.shape}, seed {arguments.seed}, {size / 1e6:.1f} MB in {took:.1f} s")
     return ExitCode.OK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +17,21 @@ NAME = "target.json"
 SCHEMA_VERSION = 1
 
 
-def write_record(folder: Path, source: Mapping[str, Any]) -> dict[str, Any]:
-    """Hash every file of `folder` and write its record, the last file of a target to appear."""
-    files = {
-        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": durable.sha256_file(path)}
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != NAME and not path.name.startswith(".")
-    }
+def write_record(folder: Path, source: Mapping[str, Any], digests: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Write the record of `folder`, the last file of a target to appear.
+
+    Args:
+        folder: a target directory, whole but for its record.
+        source: where it came from.
+        digests: sha256 of files, by name, where they are known; all other files are hashed.
+    """
+    known = digests or {}
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        if path.is_file() and name.name != NAME and not any(part.startswith(".") for part in name.parts):
+            digest = known.get(name.as_posix()) or durable.sha256_file(path)
+            files[name.as_posix()] = {"bytes": path.stat().st_size, "sha256": digest}
     record = {"schema_version": SCHEMA_VERSION, "source": dict(source), "files": files}
     durable.write_json(folder / NAME, record)
     return record
@@ -63,3 +72,18 @@ def problems(folder: Path, record: Mapping[str, Any], *, hashes: bool) -> list[s
         elif hashes and (digest := durable.sha256_file(path)) != entry["sha256"]:
             found.append(f"{name} has sha256 {digest}, recorded is {entry['sha256']}")
     return found
+
+
+def content_sha256(file: Path) -> str:
+    """Hash of a safetensors file's tensors by name: name, dtype, shape and bytes, whatever their order in the file."""
+    digest = hashlib.sha256()
+    with file.open("rb") as data:
+        length = int.from_bytes(data.read(8), "little")
+        header = json.loads(data.read(length))
+        header.pop("__metadata__", None)
+        for name, entry in sorted(header.items()):
+            begin, end = entry["data_offsets"]
+            data.seek(8 + length + begin)
+            digest.update(json.dumps([name, entry["dtype"], entry["shape"]]).encode())
+            digest.update(data.read(end - begin))
+    return digest.hexdigest()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SAME_AS = {"kimi_k2": "deepseek_v3"}
 
 
-def reference_text_model(path: Path, dtype: str = "float32") -> Any:  # noqa: ANN401 - a transformers model
+def reference_text_model(path: Path, dtype: str = "float32") -> Any:
     """Load the text part of the target at `path` as a causal language model on the CPU, in evaluation mode.
 
     A wrapper such as Kimi-K2.5 (sizes under `text_config`, weights under `language_model.`) gives its inner model; a
@@ -28,8 +28,8 @@ def reference_text_model(path: Path, dtype: str = "float32") -> Any:  # noqa: AN
     Raises:
         TargetError: transformers does not know the architecture, or weights are missing from the checkpoint.
     """
-    import torch  # noqa: PLC0415 - engine side
-    import transformers  # noqa: PLC0415 - engine side
+    import torch
+    import transformers
 
     raw = json.loads((path / "config.json").read_text(encoding="utf-8"))
     sizes = dict(facts.text_config(raw))
@@ -57,7 +57,7 @@ def reference_text_model(path: Path, dtype: str = "float32") -> Any:  # noqa: AN
 
 
 def _text_weights(path: Path, *, wrapped: bool) -> dict[str, Any]:
-    from safetensors.torch import load_file  # noqa: PLC0415 - engine side
+    from safetensors.torch import load_file
 
     weights: dict[str, Any] = {}
     for file in facts.weight_files(path):

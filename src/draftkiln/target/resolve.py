@@ -76,15 +76,15 @@ def _complete(folder: Path) -> bool:
 
 def _obtain(source: Source, folder: Path) -> None:
     if isinstance(source, MakeTarget):
-        from draftkiln.target.make import make  # noqa: PLC0415 - numpy is imported only when it is needed
+        from draftkiln.target.make import make
 
         make(source.make, source.seed, folder)
     elif isinstance(source, FetchTarget):
-        from draftkiln.target.smollm2 import fetch  # noqa: PLC0415 - engine side
+        from draftkiln.target.smollm2 import fetch
 
         fetch(folder)
     elif isinstance(source, HubTarget):
-        from draftkiln.target.hub import fetch_revision  # noqa: PLC0415 - engine side
+        from draftkiln.target.hub import fetch_revision
 
         fetch_revision(source.hub, source.revision, folder, token=os.environ.get("HF_TOKEN"))
 

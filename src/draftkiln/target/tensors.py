@@ -55,7 +55,9 @@ def write_shards(folder: Path, tensors: Sequence[Tensor], shard_bytes: int) -> l
         files.append(folder / name)
     index = {
         "metadata": {"total_size": sum(tensor.nbytes for tensor in tensors)},
-        "weight_map": {tensor.name: name for name, group in zip(names, groups.values(), strict=True) for tensor in group},
+        "weight_map": {
+            tensor.name: name for name, group in zip(names, groups.values(), strict=True) for tensor in group
+        },
     }
     durable.write_json(folder / "model.safetensors.index.json", index)
     return files

@@ -51,7 +51,11 @@ def tokenizer() -> dict[str, Any]:
         "pre_tokenizer": {"type": "WhitespaceSplit"},
         "post_processor": None,
         "decoder": None,
-        "model": {"type": "WordLevel", "vocab": {token: index for index, token in enumerate(TOKENS)}, "unk_token": "[UNK]"},
+        "model": {
+            "type": "WordLevel",
+            "vocab": {token: index for index, token in enumerate(TOKENS)},
+            "unk_token": "[UNK]",
+        },
     }
 
 

@@ -27,7 +27,8 @@ MARKED = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 LLAMA3 = (
-    "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n{{ m.content }}<|eot_id|>"
+    "{{ bos_token }}{% for m in messages %}"
+    "<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n{{ m.content }}<|eot_id|>"
     "{% endfor %}{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
 )
 KIMI = (
@@ -143,6 +144,21 @@ def trained(template: Template) -> dict[str, Any]:
     }
 
 
+def same_as_auto(folder: Path) -> bool:
+    """Whether the tokenizer is the one that AutoTokenizer gives."""
+    from transformers import AutoTokenizer
+
+    ours, theirs = tokenizer.load(folder, trust_remote_code=False), AutoTokenizer.from_pretrained(str(folder))
+    return bool(
+        type(ours) is type(theirs)
+        and ours.get_vocab() == theirs.get_vocab()
+        and ours.all_special_ids == theirs.all_special_ids
+        and ours.bos_token_id == theirs.bos_token_id
+        and Template(ours).ids(TALK) == Template(theirs).ids(TALK)
+        and all(ours(text).input_ids == theirs(text).input_ids for text in TURNS)
+    )
+
+
 def told(action: Any) -> str:
     """Text of the error that `action` raises."""
     try:
@@ -197,6 +213,7 @@ def main() -> None:
         return tokenizer.load(folder / name, trust_remote_code=trust)
 
     outcomes: dict[str, Any] = {name: trained(Template(load(name))) for name in ("chatml", "marked", "llama3")}
+    outcomes["same_as_auto"] = [same_as_auto(folder / name) for name in ("chatml", "llama3")]
     outcomes["kimi"] = trained(Template(load("kimi", trust=True), {"thinking": False}))
     outcomes["kimi_thinking"] = told(lambda: trained(Template(load("kimi", trust=True))))
     outcomes["not_trusted"] = told(lambda: load("kimi"))

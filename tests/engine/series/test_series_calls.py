@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from conftest import LOUD
+from speculators_trees import LOUD
 
 if TYPE_CHECKING:
-    from conftest import Trees
+    from speculators_trees import Trees
 
 pytestmark = pytest.mark.engine
 
@@ -35,7 +35,7 @@ def right(call: dict[str, Any], samples: list[list[int]]) -> bool:
 
 SPLIT = [sample(length, 10 * length) for length in (1, 7, 8, 15, 16, 33)]
 PREFIX = sample(32)
-SHARED = [PREFIX + [200], PREFIX + [300, 301], PREFIX, PREFIX]
+SHARED = [[*PREFIX, 200], [*PREFIX, 300, 301], PREFIX, PREFIX]
 BLOCK = [sample(length) for length in (1, 15, 16, 17, 31, 32, 33)]
 RANKS = ("bare", "1", "2", "4", "8", "nested", "second", "none")
 
@@ -55,7 +55,7 @@ def outcomes(drive: Any, trees: Trees) -> dict[str, Any]:
         "block": {"tree": full, "calls": [BLOCK]},
         "block, no hasher": {"tree": trees.without("prefix-caching-off"), "calls": [[sample(15)], [sample(16)]]},
         "lengths": {"tree": full, "calls": [[sample(64)], [sample(65)], [[]], [sample(64), sample(64, 300)]]},
-        "cut": {"tree": trees.without("room-for-sampled-token"), "calls": [[sample(64)], [sample(65)]]},
+        "cut": {"tree": trees.without("room-for-sampled-token", "engine-dtype"), "calls": [[sample(64)], [sample(65)]]},
         "many": {"tree": full, "calls": [[sample(9, 5 * n) for n in range(count)] for count in (1, 32, 33, 65)]},
         "failing": {"tree": full, **failing},
         "failing, without": {"tree": trees.without("failed-call"), **failing},

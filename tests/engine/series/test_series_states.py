@@ -1,4 +1,4 @@
-"""States of the real engine against transformers on the same weights, and the breaks that only the real engine shows."""
+"""States of the real engine against transformers on the same weights, and the breaks that only that engine shows."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from conftest import LOUD
 from safetensors.numpy import load_file
+from speculators_trees import LOUD
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from conftest import Engine, Run, Trees
+    from speculators_trees import Engine, Run, Trees
 
 pytestmark = pytest.mark.engine
 
@@ -39,9 +39,15 @@ CALLS = {
 }
 LONG = {
     "long": [sample(length) for length in (127, 128, 129, 500)],
-    "mixed": [sample(n) for n in (100, 60, 300, 5, 128)],
+    "mixed": [sample(length) for length in (100, 60, 300, 5, 128)],
 }
-LLAMA = {"max_model_len": 512, "layer_ids": LAYER_IDS, "max_num_batched_tokens": 128, "max_num_seqs": 4}
+LLAMA = {
+    "max_model_len": 512,
+    "layer_ids": LAYER_IDS,
+    "max_num_batched_tokens": 128,
+    "max_num_seqs": 4,
+    "dtype": "float32",
+}
 
 
 def references(engine: Engine, target: Path, calls: dict[str, Any], folder: Path) -> dict[str, np.ndarray]:
@@ -126,14 +132,21 @@ def test_repeated_prompts_and_shared_prefixes(
         assert min(worst(only_loud, deepseek_reference, call, CALLS[call])) < SAME, call
 
 
-def test_prompts_longer_than_the_budget(
-    extract: Any, trees: Trees, engine: Engine, targets: Path, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def llama(extract: Any, trees: Trees, targets: Path) -> Run:
+    run: Run = extract(trees.full(), {"model_path": str(targets / "llama"), **LLAMA}, LONG)
+    return run
+
+
+@pytest.mark.parametrize("call", LONG)
+def test_prompts_longer_than_the_budget(llama: Run, engine: Engine, targets: Path, tmp_path: Path, call: str) -> None:
     """Public case 6, on another family of models."""
-    run = extract(trees.full(), {"model_path": str(targets / "llama"), **LLAMA}, LONG)
-    reference = references(engine, targets / "llama", LONG, tmp_path)
-    for call, samples in LONG.items():
-        assert min(worst(run, reference, call, samples)) >= SAME, call
+    reference = references(engine, targets / "llama", {call: LONG[call]}, tmp_path)
+    assert min(worst(llama, reference, call, LONG[call])) >= SAME
+
+
+def test_states_in_float32(llama: Run) -> None:
+    assert {call["dtype"] for call in llama.report["calls"].values()} == {"torch.float32"}
 
 
 def test_first_forward_pass(extract: Any, trees: Trees, targets: Path) -> None:

@@ -26,7 +26,7 @@ class KimiK25Config(PretrainedConfig):  # type: ignore[misc] # untyped base
         self,
         text_config: dict[str, Any] | DeepseekV3Config | None = None,
         vision_config: dict[str, Any] | KimiK25VisionConfig | None = None,
-        **kwargs: Any,  # noqa: ANN401 - transformers' own signature
+        **kwargs: Any,
     ) -> None:
         if not isinstance(text_config, DeepseekV3Config):
             text_config = DeepseekV3Config(**(text_config or {}))

@@ -16,7 +16,7 @@ class KimiK25ImageProcessor(BaseImageProcessor):  # type: ignore[misc] # untyped
         kwargs: everything else of it.
     """
 
-    def __init__(self, media_proc_cfg: dict[str, Any], **kwargs: Any) -> None:  # noqa: ANN401 - transformers' own signature
+    def __init__(self, media_proc_cfg: dict[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.media_proc_cfg = media_proc_cfg
         self.num_frames_per_chunk = media_proc_cfg["temporal_merge_kernel_size"]
@@ -26,7 +26,7 @@ class KimiK25ImageProcessor(BaseImageProcessor):  # type: ignore[misc] # untyped
         side = self.media_proc_cfg["patch_limit_on_one_side"] // self.media_proc_cfg["merge_kernel_size"]
         return int(side * side)
 
-    def preprocess(self, medias: list[dict[str, Any]], **_: Any) -> BatchFeature:  # noqa: ANN401 - transformers' own signature
+    def preprocess(self, medias: list[dict[str, Any]], **_: Any) -> BatchFeature:
         """Patches `[patches, 3, size, size]` and grids `[medias, 3]` of images and chunks of frames."""
         grids, patches = [], []
         side, size = self.media_proc_cfg["patch_limit_on_one_side"], self.media_proc_cfg["patch_size"]
@@ -34,9 +34,13 @@ class KimiK25ImageProcessor(BaseImageProcessor):  # type: ignore[misc] # untyped
             frames = [media["image"]] if media["type"] == "image" else media["video_chunk"]
             grids.append([len(frames), side, side])
             for frame in frames:
-                pixels = np.asarray(frame.convert("RGB").resize((side * size, side * size)), dtype=np.float32) / 127.5 - 1
+                pixels = (
+                    np.asarray(frame.convert("RGB").resize((side * size, side * size)), dtype=np.float32) / 127.5 - 1
+                )
                 cells = pixels.reshape(side, size, side, size, 3).transpose(0, 2, 4, 1, 3)
                 patches.append(cells.reshape(side * side, 3, size, size))
         if not patches:
             return BatchFeature(data={})
-        return BatchFeature(data={"pixel_values": torch.from_numpy(np.concatenate(patches)), "grid_thws": torch.tensor(grids)})
+        return BatchFeature(
+            data={"pixel_values": torch.from_numpy(np.concatenate(patches)), "grid_thws": torch.tensor(grids)}
+        )
