@@ -77,7 +77,7 @@ def engine_tests(session: nox.Session) -> None:
     pytest = str(Path(session.create_tmp(), "pytest").resolve())
     install = ["uv", "pip", "install", "--quiet", "--no-build", "--require-hashes", "-r", "requirements/pytest.lock"]
     session.run(*install, "--target", pytest)
-    stack = ["draftkiln", "stack", "exec", TRAIN_STACK, "--path", pytest, "--"]
+    stack = ["draftkiln", "stack", "exec", "--path", pytest, TRAIN_STACK, "--"]
     session.run(*stack, "-m", "pytest", "tests/engine/train", "-m", "engine", *session.posargs)
 
 
