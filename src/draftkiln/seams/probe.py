@@ -10,11 +10,13 @@ with that break worked round. So one run shows every finding, not the first only
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import json
 import multiprocessing
 import os
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -27,6 +29,7 @@ from draftkiln.seams.probe_findings import KNOWN, Finding, finding, recognised
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
     from types import ModuleType
 
 ENVIRONMENT = {
@@ -139,13 +142,21 @@ def _in_child(generator: ModuleType, folder: Path, state: State) -> State:
     except EOFError:
         pass
     finally:
-        child.kill()
-        child.join()
+        _end(child)
     return latest
+
+
+def _end(child: BaseProcess) -> None:
+    """Kill a child with the worker it forked: left alone, that one waits for ever and keeps our streams open."""
+    with contextlib.suppress(ProcessLookupError):  # it has not come as far as its own group
+        os.killpg(child.pid or 0, signal.SIGKILL)
+    child.kill()
+    child.join()
 
 
 def _child(generator: ModuleType, folder: Path, state: State, sender: Connection) -> None:
     """Build one generator and run scenarios until the end or until it must be built anew."""
+    os.setpgid(0, 0)
     try:
         Session(generator, folder, state, sender).run()
     except BaseException:  # noqa: BLE001 - whatever it is, the parent hears of it
@@ -153,7 +164,7 @@ def _child(generator: ModuleType, folder: Path, state: State, sender: Connection
         sender.send(state)
     finally:
         sender.send(None)
-        os._exit(0)  # the worker sees its parent gone and ends
+        signal.pause()  # the parent kills the group, the worker with it
 
 
 class Session:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,20 +63,24 @@ def probe(python: Path, variables: Mapping[str, str], tree: Path | None = None) 
     command = [str(python), "-m", "draftkiln.seams.probe", *(["--tree", str(tree)] if tree else [])]
     fix = f"run it by hand: {' '.join(command)}"
     try:
-        done = subprocess.run(
-            command,
-            env=dict(variables),
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=_PATIENCE,
-            check=False,
-        )
-        value = json.loads(done.stdout.strip().splitlines()[-1])
+        # Files, not pipes: a process that outlives the probe would hold a pipe open, and we would wait for it.
+        with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as log:
+            done = subprocess.run(
+                command,
+                env=dict(variables),
+                stdout=output,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                timeout=_PATIENCE,
+                check=False,
+            )
+            output.seek(0)
+            log.seek(0)
+            answer, tail = output.read(), "\n".join(log.read().strip().splitlines()[-_TAIL:])
+        value = json.loads(answer.strip().splitlines()[-1])
     except subprocess.TimeoutExpired as error:
         raise EngineError("the probe hangs", why=f"no result in {_PATIENCE} s", fix=fix) from error
     except (ValueError, IndexError) as error:
-        tail = "\n".join(done.stderr.strip().splitlines()[-_TAIL:])
         raise EngineError(
             "the probe did not run to its end", why=tail or f"exit code {done.returncode}", fix=fix
         ) from error
