@@ -74,11 +74,12 @@ def engine_tests(session: nox.Session) -> None:
     _install(session)
     session.run("pytest", "tests/engine", "-m", "engine", "--ignore", "tests/engine/train", *session.posargs)
     # What tests the trainer's inside runs where the trainer is; pytest comes along in a folder of its own.
+    # The warnings there are those of torch and its neighbours.
     pytest = str(Path(session.create_tmp(), "pytest").resolve())
     install = ["uv", "pip", "install", "--quiet", "--no-build", "--require-hashes", "-r", "requirements/pytest.lock"]
     session.run(*install, "--target", pytest)
-    stack = ["draftkiln", "stack", "exec", TRAIN_STACK, "--path", pytest, "--"]
-    session.run(*stack, "-m", "pytest", "tests/engine/train", "-m", "engine", *session.posargs)
+    stack = ["draftkiln", "stack", "exec", "--path", pytest, TRAIN_STACK, "--"]
+    session.run(*stack, "-m", "pytest", "-W", "default", "tests/engine/train", "-m", "engine", *session.posargs)
 
 
 @nox.session

@@ -61,7 +61,7 @@ def settings(recipe: Recipe, folder: Path, schedule: Schedule, *, accelerator: b
         "epochs": len(schedule.epochs),
         "max_steps": schedule.max_steps,
         "save_path": str(folder / "checkpoints"),
-        "checkpoint_freq": 1.0,
+        "checkpoint_freq": float(len(schedule.epochs)),  # after the first epoch, always saved, and after the last
         "no_resume_from_checkpoint": True,
         "log_freq": 1,
         "logger": "",

@@ -38,15 +38,16 @@ PREFIX = sample(32)
 SHARED = [[*PREFIX, 200], [*PREFIX, 300, 301], PREFIX, PREFIX]
 BLOCK = [sample(length) for length in (1, 15, 16, 17, 31, 32, 33)]
 RANKS = ("bare", "1", "2", "4", "8", "nested", "second", "none")
+LIMITS = ("max-num-batched-tokens", "trust-remote-code", "max-num-seqs")
+"""Arguments of the constructor that the scenarios use; they stand on each other's lines."""
 
 
 @pytest.fixture(scope="module")
 def outcomes(drive: Any, trees: Trees) -> dict[str, Any]:
     full = trees.full()
-    only_loud = trees.only("only-loud-with-limits", [*LOUD, "trust-remote-code", "scheduling-limits"])
+    only_loud = trees.only("only-loud-with-limits", [*LOUD, *LIMITS])
     failing = {"generator": CHUNKS_OF_SEVEN, "calls": [SPLIT, BLOCK], "executor": {"fail_at_step": 1}}
-    silent = ["trust-remote-code", "rows-per-request", "room-for-sampled-token"]
-    caching_on = [*LOUD, *silent]
+    caching_on = [*LOUD, *LIMITS, "rows-per-request", "room-for-sampled-token"]
     scenarios: dict[str, dict[str, Any]] = {
         "split": {"tree": full, "generator": CHUNKS_OF_SEVEN, "calls": [SPLIT, SPLIT, SPLIT[3:4]]},
         "split, padded": {"tree": full, "generator": CHUNKS_OF_SEVEN, "calls": [SPLIT], "executor": {"padding": 5}},

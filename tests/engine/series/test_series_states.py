@@ -150,12 +150,16 @@ def test_states_in_float32(llama: Run) -> None:
 
 
 def test_first_forward_pass(extract: Any, trees: Trees, targets: Path) -> None:
-    run = extract(trees.before("capture-with-layer-hooks"), {"model_path": str(targets / "deepseek")}, {})
+    run = extract(
+        trees.before("capture-with-layer-hooks"), {"model_path": str(targets / "deepseek"), "max_model_len": 512}, {}
+    )
     assert "get_input_embeddings" in run.report["start"]["message"]
 
 
 def test_reply_and_second_step(extract: Any, trees: Trees, targets: Path) -> None:
     tree = trees.before("reply-of-one-rank")
-    run = extract(tree, {"model_path": str(targets / "deepseek")}, {"first": [[5, 6]], "second": [[7, 8]]})
+    run = extract(
+        tree, {"model_path": str(targets / "deepseek"), "max_model_len": 512}, {"first": [[5, 6]], "second": [[7, 8]]}
+    )
     assert "Boolean value of Tensor with more than one value is ambiguous" in run.report["calls"]["first"]["message"]
     assert "sample_tokens() must be called after execute_model()" in run.report["calls"]["second"]["message"]
