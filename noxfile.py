@@ -73,8 +73,13 @@ def engine_tests(session: nox.Session) -> None:
     """
     _install(session)
     session.run("pytest", "tests/engine", "-m", "engine", "--ignore", "tests/engine/train", *session.posargs)
-    # What tests the trainer's inside runs where the trainer is; pytest comes along in a folder of its own.
-    # The warnings there are those of torch and its neighbours.
+
+
+@nox.session
+def train_tests(session: nox.Session) -> None:
+    """Run the tests of training, export and evaluation, inside the training stack."""
+    _install(session)
+    # pytest comes along in a folder of its own; the warnings there are those of torch and its neighbours.
     pytest = str(Path(session.create_tmp(), "pytest").resolve())
     install = ["uv", "pip", "install", "--quiet", "--no-build", "--require-hashes", "-r", "requirements/pytest.lock"]
     session.run(*install, "--target", pytest)
