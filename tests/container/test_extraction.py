@@ -24,6 +24,7 @@ layers: {{aux: [2, 4, 5]}}
 data: {{source: {{synthetic: 6, seed: 1}}, max_tokens: 96, held_out: 2}}
 extract: {{token_budget: 256, max_num_seqs: 4, writers: 1}}
 validate: {{samples: 3, min_cosine: 0.999}}
+evaluate: {{prompts: 2}}
 train: {{draft: {{num_attention_heads: 2, num_key_value_heads: 1, intermediate_size: 128}}, max_steps: 1}}
 """
 
