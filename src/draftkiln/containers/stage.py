@@ -88,7 +88,7 @@ def launch(stage: Stage, recipe_file: Path, run: Path, wishes: Wishes) -> Launch
 
 
 def _workdir() -> str | None:
-    """This working directory, so that a recipe's relative paths mean the same inside; none that holds the image's own."""
+    """This working directory, so that relative paths mean the same inside; none that covers the image's own files."""
     here = Path.cwd()
     return None if any(Path(own).is_relative_to(here) for own in _OWN_PATHS) else str(here)
 
@@ -100,7 +100,7 @@ def _name(recipe: str, stage: str, run: Path) -> str:
 def _read(recipe: Recipe) -> list[Mount]:
     from draftkiln.target.resolve import ensure
 
-    target = ensure(recipe.target.source, cache.root()).absolute()
+    target = ensure(recipe.target.source).absolute()
     found = [target]
     source = getattr(recipe.data.source, "path", None)
     if source is not None:
