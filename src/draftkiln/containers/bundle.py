@@ -6,11 +6,12 @@ import hashlib
 import re
 import shutil
 import subprocess
+import tempfile
 import zipfile
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from packaging.utils import canonicalize_name
 
@@ -98,22 +99,25 @@ def image(engine: Engine, inputs: Inputs, out: Path, *, chunk: int) -> dict[str,
     """Write a bundle of the built image into `out`; returns its manifest."""
     image_id = build.identity(engine, inputs.tag)
     size = int(engine.capture("image", "inspect", "--format", "{{.Size}}", inputs.tag))
-    process = subprocess.Popen(
-        engine.line("save", inputs.tag),
-        env=engine.variables(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    if process.stdout is None or process.stderr is None:
-        raise RuntimeError("no pipe")
     head = {"kind": "image", "image": inputs.tag, "image_id": image_id, "revision": inputs.revision}
-    # Its id is what makes an image the same; the archive's own bytes may differ with the engine's version.
-    manifest = _write(out, head, [Item("image.tar", process.stdout, 0)], chunk, size)
-    said = process.stderr.read().decode(errors="replace")
-    if process.wait():
-        (out / "bundle.json").unlink(missing_ok=True)
-        raise failures.explain(f"image {inputs.tag} cannot be saved", process.returncode, said)
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(
+            engine.line("save", inputs.tag),
+            env=engine.variables(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=said,
+        ) as process,
+    ):
+        # Its id is what makes an image the same; the archive's own bytes may differ with the engine's version.
+        archive = Item("image.tar", cast("IO[bytes]", process.stdout), 0)
+        manifest = _write(out, head, [archive], chunk, size)
+        if process.wait():
+            (out / "bundle.json").unlink(missing_ok=True)
+            said.seek(0)
+            text = said.read().decode(errors="replace")
+            raise failures.explain(f"image {inputs.tag} cannot be saved", process.returncode, text)
     return manifest
 
 

@@ -34,7 +34,9 @@ import sys
 
 from draftkiln.containers.entry import main
 
-sys.exit(main())
+# Workers are spawned and import this file: only the first process may run it.
+if __name__ == "__main__":
+    sys.exit(main())
 """
 _PATH_FILE = "opt/env/lib/python{python}/site-packages/draftkiln.pth"
 

@@ -103,7 +103,7 @@ def run_line(engine: Engine, launch: Launch) -> list[str]:
         words += ["--volume", _volume(engine, mount, relabel=launch.relabel)]
     for key, value in sorted({**_process_environment(launch), **launch.environment}.items()):
         words += ["--env", f"{key}={value}"]
-    words += ["--workdir", launch.workdir] if launch.workdir else []
+    words += _workdir(launch)
     return engine.line(*words, launch.image, *launch.command)
 
 
@@ -171,6 +171,15 @@ def _user(engine: Engine, launch: Launch) -> list[str]:
         # Without it the caller's uid means another user inside, who may not write the run directory.
         return ["--userns", "keep-id", *words]
     return words
+
+
+def _workdir(launch: Launch) -> list[str]:
+    """The working directory; engines refuse one that the image lacks, so an empty one is laid there."""
+    if launch.workdir is None:
+        return []
+    there = {*SCRATCH, *(mount.target for mount in launch.mounts)}
+    empty = [] if launch.workdir in there else ["--tmpfs", f"{launch.workdir}:rw,mode=0755"]
+    return [*empty, "--workdir", launch.workdir]
 
 
 def _process_environment(launch: Launch) -> dict[str, str]:

