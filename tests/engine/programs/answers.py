@@ -1,0 +1,70 @@
+"""Have a made target answer prompts through its stack's real server, lose an answer as a crash would, and ask again.
+
+Run by a stack's Python: `answers.py FOLDER`. FOLDER receives `outcomes.json`.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from draftkiln import cache
+from draftkiln.prepare import server
+from draftkiln.prepare.answers import Job, Prompt, Store
+from draftkiln.prepare.samples import Limits, Outcome
+from draftkiln.recipe.model import Answers, MakeTarget
+from draftkiln.stagelog import Terminal
+from draftkiln.target.language import continuation
+from draftkiln.target.resolve import ensure
+
+PROMPTS = [Prompt(number, f"made:{number}", [259, *range(number, number + 9)]) for number in range(7)]
+TOO_LONG = Prompt(7, "made:7", [259] * 4000)
+"""More tokens than the server takes: refused by it, and counted."""
+LENGTH = 12
+
+
+def job(store: Store) -> Job:
+    """Greedy answers, three requests in flight."""
+    settings = Answers(max_tokens=LENGTH, concurrency=3, retries=1)
+    return Job(settings, Limits(64), store, Terminal(sys.stdout))
+
+
+async def ask(made: Job, port: int) -> None:
+    """Ask for what is missing, and for the prompt that the server refuses."""
+    await made.ask_all([*made.missing(PROMPTS), TOO_LONG], port)
+
+
+def main() -> None:
+    """Write the outcomes."""
+    folder = Path(sys.argv[1])
+    file = folder / "answers.jsonl"
+    target = ensure(MakeTarget(make="small"), cache.root())
+    outcomes: dict[str, Any] = {}
+    began = time.monotonic()
+    with server.running(target, folder / "server.log", max_model_len=64, max_num_seqs=3) as port:
+        outcomes["start_s"] = time.monotonic() - began
+        first = job(Store(file))
+        asyncio.run(ask(first, port))
+        first.store.close()
+        file.write_bytes(file.read_bytes()[:-5])
+        second = job(Store(file))
+        outcomes["missing"] = len(second.missing(PROMPTS))
+        asyncio.run(ask(second, port))
+        second.store.close()
+    outcome = Outcome()
+    second.into_samples([*PROMPTS, TOO_LONG], outcome)
+    outcomes |= {
+        "asked": [first.done, second.done],
+        "failed": second.failed,
+        "samples": [sample.input_ids for sample in outcome.samples],
+        "expected": [[*prompt.ids, *continuation(prompt.ids, LENGTH)] for prompt in PROMPTS],
+        "masks": [sample.loss_mask for sample in outcome.samples],
+        "lines": len(file.read_bytes().splitlines()),
+    }
+    (folder / "outcomes.json").write_text(json.dumps(outcomes))
+
+
+if __name__ == "__main__":
+    main()
