@@ -75,7 +75,7 @@ def fetch_revision(
         StorageError: the files do not fit.
         SystemMissingError: huggingface_hub is not installed here.
     """
-    _refuse_offline(repository)
+    refuse_offline(repository)
     if importlib.util.find_spec("huggingface_hub") is None:
         raise SystemMissingError(
             "cannot fetch from the Hub: huggingface_hub is not installed here",
@@ -162,7 +162,8 @@ def _forget(folder: Path, names: Iterable[str]) -> None:
     (folder / NAME).unlink(missing_ok=True)
 
 
-def _refuse_offline(repository: str) -> None:
+def refuse_offline(repository: str) -> None:
+    """Raise a `NetworkError` where the environment allows no network."""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
         raise NetworkError(
             f"cannot fetch {repository}: HF_HUB_OFFLINE is set",
