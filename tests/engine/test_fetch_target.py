@@ -41,7 +41,10 @@ class Hub(BaseHTTPRequestHandler):
         if self.server.status != 200:
             self._send(self.server.status, b"{}", {"X-Error-Code": self.server.error}, body=body)
         elif path.startswith("/api/models/acme/tiny"):
-            self._send(200, json.dumps(described()).encode(), {"Content-Type": "application/json"}, body=body)
+            answer = tree() if "/tree/" in path else described()
+            self._send(200, json.dumps(answer).encode(), {"Content-Type": "application/json"}, body=body)
+        elif path.startswith("/api/"):
+            self._send(404, b"{}", {}, body=body)
         else:
             self._file(path.removeprefix(f"/acme/tiny/resolve/{REVISION}/"), body=body)
 
@@ -78,14 +81,32 @@ def blob_id(data):
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
+def large(name, data, key):
+    if not name.endswith(".safetensors"):
+        return {}
+    return {"lfs": {key: hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 134}}
+
+
+def tree():
+    return [
+        {"type": "file", "path": name, "size": len(data), "oid": blob_id(data), **large(name, data, "oid")}
+        for name, data in FILES.items()
+    ]
+
+
 def described():
-    siblings = []
-    for name, data in FILES.items():
-        entry = {"rfilename": name, "size": len(data), "blobId": blob_id(data)}
-        if name.endswith(".safetensors"):
-            entry["lfs"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 134}
-        siblings.append(entry)
-    return {"id": "acme/tiny", "modelId": "acme/tiny", "sha": REVISION, "siblings": siblings, "private": False, "tags": []}
+    siblings = [
+        {"rfilename": name, "size": len(data), "blobId": blob_id(data), **large(name, data, "sha256")}
+        for name, data in FILES.items()
+    ]
+    return {
+        "id": "acme/tiny",
+        "modelId": "acme/tiny",
+        "sha": REVISION,
+        "siblings": siblings,
+        "private": False,
+        "tags": [],
+    }
 
 
 @pytest.fixture
@@ -103,7 +124,9 @@ def fetch(hub, tmp_path):
     def run(stack=stacks.TRAIN):
         words = ["fetch-target", "hub", "acme/tiny", "--revision", REVISION, "--into", tmp_path / "got"]
         where = f"http://127.0.0.1:{hub.server_port}"
-        return stacks.run(stack, ["-m", "draftkiln", *words], HF_HUB_OFFLINE="0", HF_ENDPOINT=where, no_proxy="127.0.0.1")
+        return stacks.run(
+            stack, ["-m", "draftkiln", *words], HF_HUB_OFFLINE="0", HF_ENDPOINT=where, no_proxy="127.0.0.1"
+        )
 
     return run
 
@@ -147,7 +170,11 @@ def test_a_shard_with_other_bytes_is_refused_removed_and_fetched_again(fetch, hu
 
 @pytest.mark.parametrize(
     ("status", "error", "says"),
-    [(404, "RepoNotFound", "is not on the Hub"), (404, "RevisionNotFound", "is not on the Hub"), (403, "GatedRepo", "terms")],
+    [
+        (404, "RepoNotFound", "is not on the Hub"),
+        (404, "RevisionNotFound", "is not on the Hub"),
+        (403, "GatedRepo", "terms"),
+    ],
 )
 def test_what_the_hub_refuses_is_said_in_words(fetch, hub, status, error, says):
     hub.status, hub.error = status, error
