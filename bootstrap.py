@@ -19,6 +19,18 @@ VENV = os.path.join(ROOT, ".venv")
 LOCK = os.path.join(ROOT, "requirements", "nox.lock")
 OLDEST, NEWEST = (3, 11), (3, 13)
 SYSTEM_MISSING = 6
+IMAGE_SESSIONS = {"base", "build", "ci", "container_tests", "publish", "reproduce"}
+IMAGE_PROGRAMS = {
+    "podman": "podman",
+    "buildah": "buildah",
+    "skopeo": "skopeo",
+    "runc": "runc",
+    "/usr/lib/podman/netavark": "netavark",
+    "/usr/lib/podman/aardvark-dns": "aardvark-dns",
+    "iptables": "iptables",
+    "mmdebstrap": "mmdebstrap",
+    "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
+}
 
 
 def main(arguments):
@@ -30,6 +42,8 @@ def main(arguments):
     refuse_other_systems()
     python = find_python()
     missing = missing_packages(python)
+    if install:
+        missing += image_packages(arguments)
     if missing and install:
         apt(missing)
         missing = missing_packages(python)
@@ -80,6 +94,13 @@ def missing_packages(python):
     except OSError:
         missing.append("libnuma1")
     return missing
+
+
+def image_packages(arguments):
+    """Names of Debian packages that images need, where a session that builds some is asked for."""
+    if not IMAGE_SESSIONS.intersection(arguments):
+        return []
+    return [name for file, name in IMAGE_PROGRAMS.items() if not (shutil.which(file) or os.path.exists(file))]
 
 
 def apt(packages):

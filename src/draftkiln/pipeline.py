@@ -24,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--run", type=Path, metavar="DIR", help="run directory (default: runs/ and the recipe's name)")
     parser.add_argument("--until", metavar="STAGE", help="stop after this stage")
-    parser.add_argument("--in-container", action="store_true", help="run each stage in its stack's image, not environment")
+    parser.add_argument(
+        "--in-container", action="store_true", help="run each stage in its stack's image, not environment"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the stages and their stacks, run nothing")
 
 

@@ -53,6 +53,8 @@ class Context:
     stack: str
     inputs: dict[str, Any]
     """All that decides the results, by name; recorded and compared on the next run."""
+    device: str
+    """`cpu` or `cuda`: of the stack."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -117,7 +119,7 @@ def _context(name: Stage, recipe: Recipe, directory: RunDirectory, stack: str, e
     from draftkiln.target import facts as target_facts
     from draftkiln.target.resolve import ensure
 
-    target = ensure(recipe.target.source, cache.root())
+    target = ensure(recipe.target.source, cache.root() / "targets")
     facts = target_facts.check(
         target,
         trust_remote_code=recipe.target.trust_remote_code,
@@ -126,7 +128,8 @@ def _context(name: Stage, recipe: Recipe, directory: RunDirectory, stack: str, e
     found = problems_on_target(recipe, facts)
     if found:
         raise ProblemsError([RecipeError(text) for text in found])
-    lock = read(stack).locked()
+    found_stack = read(stack)
+    lock = found_stack.locked()
     content = recipe.model_dump(mode="json", by_alias=True)
     inputs: dict[str, Any] = {f"recipe.{section}": content[section] for section in _SECTIONS[name]}
     inputs |= {"stack": stack, "requirements": lock.requirements_sha256}
@@ -135,4 +138,4 @@ def _context(name: Stage, recipe: Recipe, directory: RunDirectory, stack: str, e
     inputs |= {f"{stage}.record": durable.sha256_json(record["inputs"]) for stage, record in earlier.items()}
     if "prepare" in earlier:
         inputs["dataset_sha256"] = earlier["prepare"]["results"]["dataset_sha256"]
-    return Context(recipe, directory, target, facts, stack, inputs)
+    return Context(recipe, directory, target, facts, stack, inputs, found_stack.file.device)

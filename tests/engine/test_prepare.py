@@ -60,6 +60,10 @@ def test_case_45_a_template_that_writes_bos_gives_one_though_the_tokenizer_adds_
     assert outcomes["chatml"]["bos"] == 0
 
 
+def test_a_tokenizer_json_alone_loads_as_auto_tokenizer_would_load_it(outcomes):
+    assert outcomes["same_as_auto"] == [True, True]
+
+
 def test_case_17_a_prompt_that_leaves_the_thinking_block_open_is_refused(outcomes):
     assert "an empty reasoning block would be trained" in outcomes["kimi_thinking"]
     assert "ToyTokenizer" in outcomes["kimi_thinking"]

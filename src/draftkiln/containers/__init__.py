@@ -1,1 +1,1 @@
-"""Images: built from pinned inputs only, compared byte by byte, run by docker or podman, shipped by digest or bundle."""
+"""Images: built from pinned inputs only, compared byte by byte, run by docker or podman, shipped by digest."""

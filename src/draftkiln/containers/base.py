@@ -23,11 +23,27 @@ EPOCH = 1767225600
 """2026-01-01: time of every file that was made, not unpacked."""
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _UNWANTED = ("man", "info", "locale", "lintian", "bug")
-_LEFTOVERS = (
-    "etc/hostname etc/resolv.conf etc/machine-id etc/passwd- etc/group- etc/shadow- etc/gshadow- etc/.pwd.lock "
-    "etc/apt/sources.list etc/apt/sources.list.d/* var/cache/ldconfig/aux-cache var/cache/debconf/*-old "
-    "var/lib/dpkg/*-old var/lib/apt/lists/* var/cache/apt/* var/log/* var/lib/systemd/* run/* tmp/*"
-).split()
+_LEFTOVERS = [
+    "etc/hostname",
+    "etc/resolv.conf",
+    "etc/machine-id",
+    "etc/passwd-",
+    "etc/group-",
+    "etc/shadow-",
+    "etc/gshadow-",
+    "etc/.pwd.lock",
+    "etc/apt/sources.list",
+    "etc/apt/sources.list.d/*",
+    "var/cache/ldconfig/aux-cache",
+    "var/cache/debconf/*-old",
+    "var/lib/dpkg/*-old",
+    "var/lib/apt/lists/*",
+    "var/cache/apt/*",
+    "var/log/*",
+    "var/lib/systemd/*",
+    "run/*",
+    "tmp/*",
+]
 """What names the build machine or its mirror, or differs from build to build."""
 
 
@@ -149,12 +165,17 @@ def make(name: str, *, force: bool = False) -> BaseTar:
 
 def command(file: BaseFile, tar: Path, listing: Path) -> list[str]:
     """The command line of mmdebstrap."""
-    words = ["mmdebstrap", "--mode=root" if os.geteuid() == 0 else "--mode=unshare", "--variant=minbase", "--format=tar"]
+    words = [
+        "mmdebstrap",
+        "--mode=root" if os.geteuid() == 0 else "--mode=unshare",
+        "--variant=minbase",
+        "--format=tar",
+    ]
     words += [f"--architectures={ARCHITECTURES[platform.machine()]}", f"--include={','.join(file.packages)}"]
     words += ["--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr"]
     words += [f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in _UNWANTED]
     words += ["--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-include=/usr/share/doc/*/copyright"]
-    query = 'dpkg-query --admindir="$1/var/lib/dpkg" -W -f \'${Package} ${Version} ${Architecture}\\n\''
+    query = "dpkg-query --admindir=\"$1/var/lib/dpkg\" -W -f '${Package} ${Version} ${Architecture}\\n'"
     words += [f"--customize-hook={query} > '{listing}'"]
     words += [f'--customize-hook=cd "$1" && rm -rf {" ".join(_LEFTOVERS)}']
     # Compiled files hold the time of their source, which every builder changes: the image compiles anew, by hash.

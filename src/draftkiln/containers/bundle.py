@@ -74,7 +74,9 @@ def on_host(packages: Iterable[Locked], have: dict[str, str], *, same_release: b
     return kept
 
 
-def wheels(inputs: Inputs, out: Path, *, chunk: int, have: dict[str, str], same_release: bool = False) -> dict[str, Any]:
+def wheels(
+    inputs: Inputs, out: Path, *, chunk: int, have: dict[str, str], same_release: bool = False
+) -> dict[str, Any]:
     """Write a bundle of the stack's wheels, speculators and draftkiln into `out`; returns its manifest."""
     left_out = on_host(inputs.packages, have, same_release=same_release)
     wanted = [package for package in inputs.packages if package.name not in left_out]
@@ -126,7 +128,7 @@ def _wheel_items(paths: Iterable[Path]) -> Iterator[Item]:
 
 
 def own_files() -> bytes:
-    """draftkiln and its data files as a zip archive, laid out for a folder of PYTHONPATH."""
+    """Draftkiln and its data files as a zip archive, laid out for a folder of PYTHONPATH."""
     root = checkout.root()
     buffer = BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -213,7 +215,8 @@ def say(manifest: dict[str, Any], out: Path) -> None:
     """Print what a bundle holds and how to use it."""
     size = sum(part["size"] for part in manifest["parts"]) / 1e6
     left_out = f", {len(manifest['on_host'])} packages are on the host" if manifest.get("on_host") else ""
-    print(f"bundle: {len(manifest['files'])} files in {len(manifest['parts'])} parts, {size:.0f} MB, in {out}{left_out}")
+    print(
+        f"bundle: {len(manifest['files'])} files in {len(manifest['parts'])} parts, {size:.0f} MB, in {out}{left_out}"
+    )
     how = "" if manifest["kind"] == "image" else " --target DIR"
     print(f"on the host: python3 install.py{how}")
-

@@ -15,7 +15,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("--stack", action="append", default=[], metavar="STACK", help="repeat for several")
     parser.add_argument("--recipe", type=Path, metavar="FILE", help="the stacks that this recipe's stages run on")
-    parser.add_argument("--stage", action="append", default=[], metavar="STAGE", help="with --recipe: of these stages only")
+    parser.add_argument(
+        "--stage", action="append", default=[], metavar="STAGE", help="with --recipe: of these stages only"
+    )
     parser.add_argument("--out", type=Path, default=Path("dist", "bundle"), metavar="DIR", help="default: dist/bundle")
     parser.add_argument("--chunk", default="60M", metavar="SIZE", help="largest part (default: 60M)")
     parser.add_argument("--have", type=Path, metavar="FILE", help="`pip freeze` of the host: what it has is left out")

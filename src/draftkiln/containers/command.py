@@ -16,18 +16,24 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the subcommands."""
-    parser.add_argument("--engine", metavar="PROGRAM", help="podman or docker (default: $DRAFTKILN_ENGINE, or what is here)")
+    parser.add_argument(
+        "--engine", metavar="PROGRAM", help="podman or docker (default: $DRAFTKILN_ENGINE, or what is here)"
+    )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     base = actions.add_parser("base", help="make the root file system that images start from")
     base.add_argument("names", nargs="*", metavar="BASE", help="default: cpu")
     base.add_argument("--force", action="store_true", help="make it anew")
     build = actions.add_parser("build", help="build a stack's image")
-    build.add_argument("--stack", required=True, metavar="STACK", help="a stack, or `light`: a small image of the same file")
+    build.add_argument(
+        "--stack", required=True, metavar="STACK", help="a stack, or `light`: a small image of the same file"
+    )
     build.add_argument("--dry-run", action="store_true", help="print the command line, build nothing")
     build.add_argument("--store", type=Path, metavar="DIR", help="keep images here, not in the engine's store (podman)")
     reproduce = actions.add_parser("reproduce", help="build twice from clean stores and compare byte by byte")
     reproduce.add_argument("--stack", default="light", metavar="STACK", help="default: a small image of the same file")
-    context = actions.add_parser("context", help="write the build context for another builder and print its command line")
+    context = actions.add_parser(
+        "context", help="write the build context for another builder and print its command line"
+    )
     context.add_argument("--stack", required=True, metavar="STACK")
     context.add_argument("--out", required=True, type=Path, metavar="DIR")
     verify = actions.add_parser("verify", help="check that an image holds what its lock says")
@@ -105,7 +111,9 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     from draftkiln.containers import engine, reproduce
 
     first, _ = reproduce.reproduce(engine.find(arguments.engine), arguments.stack)
-    print(f"reproduce: two builds of {arguments.stack} are bit-identical: id {first.image_id}, {len(first.blobs)} blobs")
+    print(
+        f"reproduce: two builds of {arguments.stack} are bit-identical: id {first.image_id}, {len(first.blobs)} blobs"
+    )
     return ExitCode.OK
 
 

@@ -32,9 +32,11 @@ PACKAGES = {
     "/usr/lib/podman/aardvark-dns": "aardvark-dns",
     "iptables": "iptables",
     "mmdebstrap": "mmdebstrap",
+    "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
 }
 """Programs that building and running images needs on a bare Debian machine, and the packages that bring them."""
-_ASK_TIMEOUT_S = 120
+_ASK_TIMEOUT_S = 600
+"""podman answers nothing while it writes a layer, which takes minutes for an engine's gigabytes."""
 _VERSION = re.compile(r"(\d+\.\d+(?:\.\d+)?)")
 
 
@@ -150,7 +152,9 @@ def ask(program: str) -> Engine:
     number = _VERSION.search(said)
     if kind is None or number is None:
         raise ContainerError(
-            f"{program} is not a container engine known here", why=f"it says {said.strip()!r}", fix="use docker or podman"
+            f"{program} is not a container engine known here",
+            why=f"it says {said.strip()!r}",
+            fix="use docker or podman",
         )
     version, (oldest, why) = Version(number[1]), OLDEST[kind]
     if version < oldest:
@@ -160,7 +164,9 @@ def ask(program: str) -> Engine:
     try:
         info = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ContainerError(f"{program} info says nothing readable", why=str(error), fix=f"run `{program} info`") from error
+        raise ContainerError(
+            f"{program} info says nothing readable", why=str(error), fix=f"run `{program} info`"
+        ) from error
     return Engine(kind, program, version, **_facts(kind, info), environment=environment)
 
 

@@ -49,10 +49,11 @@ KNOWN = (
         "check it with nvidia-smi; after a driver update, reboot",
     ),
     Known(
-        r"unsatisfied condition: (cuda|driver)|cuda driver version is insufficient|error 80[34]|no kernel image is available"
+        r"unsatisfied condition: (cuda|driver)|cuda driver version is insufficient|error 80[34]"
+        r"|no kernel image is available"
         r"|provided PTX was compiled with an unsupported toolchain",
         "NVIDIA's driver on this host is older than the CUDA version of the image (or a compat library hides it)",
-        "install the driver that the stack's CUDA needs; `draftkiln preflight` compares the two before anything is loaded",
+        "install the driver that the stack's CUDA needs; `draftkiln preflight` compares the two before anything loads",
     ),
     Known(
         r"(lsetxattr|relabel|label).*(operation not supported|not permitted|permission denied|read-only)",
@@ -95,7 +96,8 @@ KNOWN = (
         "sudo systemctl start docker; add the user to the group docker; or use podman: --engine podman",
     ),
     Known(
-        r"no subuid ranges|cannot find UID/GID|newuidmap|insufficient UIDs or GIDs|user namespaces? .*(disabled|not enabled)"
+        r"no subuid ranges|cannot find UID/GID|newuidmap|insufficient UIDs or GIDs"
+        r"|user namespaces? .*(disabled|not enabled)"
         r"|cannot clone: Operation not permitted|no space left on device.*user namespace",
         "rootless podman has no range of user ids on this machine",
         "sudo apt-get install -y uidmap; sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER; "

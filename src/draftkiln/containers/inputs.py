@@ -111,7 +111,9 @@ def collect(name: str, *, make_base: bool = True, need_base: bool = True) -> Inp
     requirements = checkout.root() / "containers" / LIGHT / "requirements.lock" if name == LIGHT else stack.requirements
     digest = durable.sha256_file(requirements)
     if name != LIGHT and digest != lock.requirements_sha256:
-        raise PinError(f"{requirements} was edited", why="its sha256 is not the locked one", fix=f"nox -s lock -- {name}")
+        raise PinError(
+            f"{requirements} was edited", why="its sha256 is not the locked one", fix=f"nox -s lock -- {name}"
+        )
     description = bases.read(file.device if name != LIGHT else "cpu")
     if description.python not in file.python:
         raise StackError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from draftkiln.containers.engine import DOCKER_WITH_CDI, Engine, Kind
@@ -13,6 +12,7 @@ from draftkiln.errors import ContainerError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 SHARED_MEMORY = "16g"
 """Size of /dev/shm where several workers share tensors; the engines' default of 64 MB ends in NCCL errors or hangs."""
@@ -54,6 +54,8 @@ class Launch:
 
     image: str
     command: tuple[str, ...]
+    program: str = "draftkiln"
+    """What is started, whatever entrypoint an image declares."""
     mounts: tuple[Mount, ...] = ()
     gpus: Gpus | None = None
     gpu_form: Literal["native", "cdi"] = "native"
@@ -88,7 +90,7 @@ def run_line(engine: Engine, launch: Launch) -> list[str]:
     words += ["--detach"] if launch.detach else ["--rm"]
     words += ["--name", launch.name] if launch.name else []
     words += ["--label", f"{LABEL}={launch.label}"] if launch.label else []
-    words += ["--entrypoint", "draftkiln"]
+    words += ["--entrypoint", launch.program]
     words += ["--network", launch.network, "--read-only", "--cap-drop", "all"]
     words += ["--security-opt", "no-new-privileges"]
     words += _user(engine, launch)
@@ -148,13 +150,13 @@ def memlock_warning(engine: Engine) -> str | None:
     if not engine.rootless or hard == resource.RLIM_INFINITY:
         return None
     return (
-        f"rootless {engine.kind} cannot raise the limit of locked memory above {hard >> 20} MB: NCCL may fall back to TCP "
-        "without saying so. Raise `memlock` in /etc/security/limits.conf, or run as root."
+        f"rootless {engine.kind} cannot raise the limit of locked memory above {hard >> 20} MB: NCCL may fall back to "
+        "TCP without saying so. Raise `memlock` in /etc/security/limits.conf, or run as root."
     )
 
 
 def caller(run_directory: Path | None) -> tuple[int, int]:
-    """uid and gid that files are written with: the caller's, or for root those of the run directory's owner."""
+    """Uid and gid that files are written with: the caller's, or for root those of the run directory's owner."""
     uid, gid = os.getuid(), os.getgid()
     if uid == 0 and run_directory is not None and run_directory.exists():
         status = run_directory.stat()
@@ -190,7 +192,9 @@ def _process_environment(launch: Launch) -> dict[str, str]:
 
 def _volume(engine: Engine, mount: Mount, *, relabel: bool) -> str:
     if ":" in str(mount.source) or ":" in mount.target:
-        raise UsageError(f"{mount.source} cannot be mounted", why="engines split mounts at `:`", fix="rename the folder")
+        raise UsageError(
+            f"{mount.source} cannot be mounted", why="engines split mounts at `:`", fix="rename the folder"
+        )
     options = ["rw" if mount.writable else "ro"]
     if engine.selinux and relabel:
         options.append(_SELINUX_SHARED if mount.shared else _SELINUX_PRIVATE)

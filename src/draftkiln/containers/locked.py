@@ -109,7 +109,8 @@ def read_lock(file: Path, platform: Platform) -> list[Locked]:
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
     lines: list[tuple[int, str]] = []
-    start, parts = 0, []
+    start = 0
+    parts: list[str] = []
     for number, raw in enumerate(text.splitlines(), start=1):
         line = raw.strip()
         if not parts and (not line or line.startswith("#")):

@@ -83,7 +83,9 @@ def base_pins(name: str, engine: Engine | None) -> Iterator[Pin]:
     if file.base.image is None:
         kept = base.kept(file.device)
         wanted = file.base.tar_sha256 or (kept.sha256 if kept else "not pinned")
-        note = f"{len(kept.packages)} Debian packages recorded" if kept else f"not made here: nox -s base -- {file.device}"
+        note = (
+            f"{len(kept.packages)} Debian packages recorded" if kept else f"not made here: nox -s base -- {file.device}"
+        )
         yield Pin("base", f"{name} ({file.device})", wanted, State.LOCAL, note)
         return
     image, digest = file.base.image.split("@")

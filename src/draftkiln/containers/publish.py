@@ -34,7 +34,9 @@ def push(engine: Engine, tag: str, to: str) -> str:
     try:
         digest = _push_podman(engine, to) if engine.kind is Kind.PODMAN else _push_docker(engine, to)
     finally:
-        engine.attempt("untag" if engine.kind is Kind.PODMAN else "rmi", *([to, to] if engine.kind is Kind.PODMAN else [to]))
+        engine.attempt(
+            "untag" if engine.kind is Kind.PODMAN else "rmi", *([to, to] if engine.kind is Kind.PODMAN else [to])
+        )
     reference = f"{_name(to)}@{digest}"
     served = configuration(reference)
     if served not in {None, image_id}:
@@ -55,7 +57,9 @@ def mirror(source: str, to: str) -> str:
         SystemMissingError: skopeo is not installed.
     """
     if not _DIGEST.search(source):
-        raise UsageError(f"{source} is not pinned", why="a tag may point elsewhere tomorrow", fix="name it as NAME@sha256:…")
+        raise UsageError(
+            f"{source} is not pinned", why="a tag may point elsewhere tomorrow", fix="name it as NAME@sha256:…"
+        )
     _check_target(to)
     digest = source.partition("@")[2]
     if shutil.which("skopeo") is None:
@@ -64,7 +68,8 @@ def mirror(source: str, to: str) -> str:
     words += _insecure("--src-tls-verify=false", source) + _insecure("--dest-tls-verify=false", to)
     _skopeo([*words, f"docker://{source}", f"docker://{to}"], f"{source} cannot be copied")
     copied = _skopeo(
-        ["inspect", "--format", "{{.Digest}}", *_insecure("--tls-verify=false", to), f"docker://{to}"], f"{to} is not there"
+        ["inspect", "--format", "{{.Digest}}", *_insecure("--tls-verify=false", to), f"docker://{to}"],
+        f"{to} is not there",
     )
     if copied.strip() != digest:
         raise PinError(f"{to} has another digest", why=f"{copied.strip()}, expected {digest}", fix="copy it again")
@@ -113,9 +118,7 @@ def _insecure(option: str, reference: str) -> list[str]:
 
 
 def _skopeo(words: Sequence[str], what: str) -> str:
-    done = subprocess.run(
-        ["skopeo", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["skopeo", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
         raise failures.explain(what, done.returncode, done.stderr)
     return done.stdout

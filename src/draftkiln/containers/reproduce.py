@@ -75,11 +75,19 @@ def differences(first: Fingerprint, second: Fingerprint) -> Iterator[str]:
         yield f"blob only in the {place}: {digest} ({size} bytes)"
     for key in sorted(set(first.config) | set(second.config)):
         if first.config.get(key) != second.config.get(key):
-            yield f"configuration {key}: {first.config.get(key)!r} and {second.config.get(key)!r}"
+            yield f"configuration {key}: {_unequal(first.config.get(key), second.config.get(key))}"
     for path in sorted(set(first.files) | set(second.files)):
         one, other = first.files.get(path, "absent"), second.files.get(path, "absent")
         if one != other:
             yield f"/{path}: {one} and {other}"
+
+
+def _unequal(one: Any, other: Any) -> str:
+    """The first unequal entry of two lists, or both values."""
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        number = next(index for index, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1])
+        return f"entry {number}: {_unequal(one[number], other[number])}"
+    return f"{one!r} and {other!r}"
 
 
 def fingerprint(engine: Engine, tag: str, store: build.Store) -> Fingerprint:
@@ -92,7 +100,9 @@ def fingerprint(engine: Engine, tag: str, store: build.Store) -> Fingerprint:
         exported = Path(folder, "oci")
         engine.capture(*store.words(), "save", "--quiet", "--format", "oci-dir", "--output", str(exported), tag)
         blobs = dict(_blobs(exported))
-    described = {key: config[key] for key in ("Config", "RootFS", "Created", "History", "Architecture") if key in config}
+    described = {
+        key: config[key] for key in ("Config", "RootFS", "Created", "History", "Architecture") if key in config
+    }
     return Fingerprint(config["Id"].removeprefix("sha256:"), blobs, described, files)
 
 

@@ -22,7 +22,9 @@ def add_arguments(actions: Any) -> None:
     """Add the subcommands."""
     run = actions.add_parser("run", help="run a command of draftkiln in a stack's image: … run --stack S -- --help")
     run.add_argument("--stack", required=True, metavar="STACK")
-    run.add_argument("--mount", action="append", default=[], metavar="DIR", help="seen inside under its own path, read-only")
+    run.add_argument(
+        "--mount", action="append", default=[], metavar="DIR", help="seen inside under its own path, read-only"
+    )
     run.add_argument("--write", action="append", default=[], metavar="DIR", help="the same, writable")
     run.add_argument("arguments", nargs="*", metavar="ARGUMENT", help="of draftkiln, after --")
     stage = actions.add_parser("stage", help="run a stage of a recipe in its stack's image")
@@ -41,7 +43,9 @@ def add_arguments(actions: Any) -> None:
 def _add_wishes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", metavar="all|COUNT|IDS", help="default: as many as the recipe's tensor parallel size")
     parser.add_argument("--gpu-form", choices=("native", "cdi"), default="native", help="cdi: docker 25 or later")
-    parser.add_argument("--shm-size", metavar="SIZE|host", help="/dev/shm (default: 16g where several workers share it)")
+    parser.add_argument(
+        "--shm-size", metavar="SIZE|host", help="shared memory (default: 16g where several workers need it)"
+    )
     parser.add_argument("--network", default="none", help="default: none")
     parser.add_argument("--env", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--detach", action="store_true", help="start it and return; see status, logs, stop")
@@ -153,7 +157,9 @@ def _check_driver(engine: Engine, image: str) -> None:
         return
     verdict = driver.compare(cuda, driver.installed())
     if verdict.state == "fail":
-        raise PreflightError(verdict.reason, why="the image's CUDA libraries do not start on it", fix="update the driver")
+        raise PreflightError(
+            verdict.reason, why="the image's CUDA libraries do not start on it", fix="update the driver"
+        )
     if verdict.state in {"warn", "skip"}:
         print(f"warning: {verdict.reason}", file=sys.stderr)
 

@@ -53,15 +53,15 @@ def foreground(engine: Engine, launch: Launch) -> int:
     Raises:
         ContainerError: the engine itself failed.
     """
-    process = subprocess.Popen(
-        run_line(engine, launch), env=engine.variables(), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
     kept: list[bytes] = []
-    reader = threading.Thread(target=_echo, args=(process.stderr, kept), daemon=True)
-    reader.start()
-    with _passed_on(process):
-        code = process.wait()
-    reader.join(timeout=5)
+    with subprocess.Popen(
+        run_line(engine, launch), env=engine.variables(), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        reader = threading.Thread(target=_echo, args=(process.stderr, kept), daemon=True)
+        reader.start()
+        with _passed_on(process):
+            code = process.wait()
+        reader.join(timeout=5)
     if code in _ENGINE_FAILED:
         raise failures.explain("the container did not start", code, b"".join(kept).decode(errors="replace"))
     return code if code >= 0 else 128 - code
@@ -95,7 +95,10 @@ def listed(engine: Engine, run: Path | str | None = None) -> list[Running]:
         alive = state.get("Running", False)
         found.append(
             Running(
-                name, "running" if alive else "ended", None if alive else state["ExitCode"], facts["Config"]["Labels"][LABEL]
+                name,
+                "running" if alive else "ended",
+                None if alive else state["ExitCode"],
+                facts["Config"]["Labels"][LABEL],
             )
         )
     return found

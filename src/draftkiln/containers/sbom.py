@@ -46,7 +46,8 @@ def bill(inputs: Inputs, image_id: str | None = None) -> str:
     bom.metadata = BomMetaData(component=image, timestamp=dt.datetime.fromtimestamp(inputs.epoch, dt.UTC))
     bom.serial_number = uuid.uuid5(_NAMESPACE, f"{inputs.tag} {inputs.revision} {inputs.requirements_sha256}")
     bom.register_dependency(image, bom.components)
-    return JsonV1Dot6(bom).output_as_string(indent=2) + "\n"
+    text: str = JsonV1Dot6(bom).output_as_string(indent=2)
+    return text + "\n"
 
 
 def _components(inputs: Inputs) -> Iterator[Component]:

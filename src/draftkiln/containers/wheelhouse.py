@@ -59,7 +59,9 @@ def fetch(packages: Sequence[Locked], platform: Platform) -> list[Path]:
     absent = [package.pin.split()[0] for package, path in zip(packages, found, strict=True) if path is None]
     if absent:
         raise PinError(
-            f"no wheel for {', '.join(absent)}", why=f"none of the locked files fits {platform}", fix="make the lock anew"
+            f"no wheel for {', '.join(absent)}",
+            why=f"none of the locked files fits {platform}",
+            fix="make the lock anew",
         )
     return [path for path in found if path is not None]
 
@@ -127,7 +129,7 @@ def refusal(said: str) -> DraftkilnError:
             f"{match['requirement']}: its bytes differ from the lock",
             why=f"{_CUT}: expected sha256 {match['expected']}, got {match['got']}"
             + (f", from {match['url']}" if match["url"] else ""),
-            fix="run it again; if it stays so, the index is not the one the lock was made on. The check is never left out",
+            fix="run it again; if it stays so, this index is not the one that was locked. The check is never left out",
         )
         for match in _MISMATCH.finditer(said)
     ]
@@ -138,7 +140,9 @@ def refusal(said: str) -> DraftkilnError:
     if gone and not _NO_NETWORK.search(said):
         return PinError(f"{gone[1]} is gone from the index", why=tail, fix="look with: nox -s check_pins")
     if _NO_NETWORK.search(said):
-        return NetworkError("cannot fetch the locked wheels", why=tail, fix="connect to a package index, or use a bundle")
+        return NetworkError(
+            "cannot fetch the locked wheels", why=tail, fix="connect to a package index, or use a bundle"
+        )
     return StackError("cannot fetch the locked wheels", why=tail, fix="see the text above")
 
 
@@ -147,7 +151,9 @@ def _keep(files: Iterable[Path], packages: Sequence[Locked]) -> None:
     for file in files:
         sha256 = durable.sha256_file(file)
         if sha256 not in allowed:
-            raise PinError(f"{file.name}: its bytes differ from the lock", why=f"{_CUT}: got sha256 {sha256}", fix="again")
+            raise PinError(
+                f"{file.name}: its bytes differ from the lock", why=f"{_CUT}: got sha256 {sha256}", fix="again"
+            )
         place = _made(folder() / sha256)
         file.replace(place / file.name)
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from draftkiln import durable, stage
+from draftkiln import arithmetic, durable, stage, stagelog
 from draftkiln.errors import EngineError, EvaluationError, ExitCode
 from draftkiln.evaluate import measure, prompts
 from draftkiln.evaluate.serve import Answers, Job
@@ -45,7 +45,7 @@ def main(arguments: argparse.Namespace) -> int:
         raise EvaluationError(
             f"{arguments.draft} is no draft", why="it has no config.json", fix="name an export folder"
         )
-    with stage.stagelog.stage_log(context.run.log("evaluate"), EngineError) as terminal:
+    with stagelog.stage_log(context.run.log("evaluate"), EngineError) as terminal:
         folder = context.run.folder("evaluate") / f"other-{durable.sha256_file(draft / _WEIGHTS)[:12]}"
         results = evaluate_draft(context, terminal, draft, folder)
         terminal.line(f"evaluate: {draft}: {json.dumps(results)}")
@@ -77,7 +77,7 @@ def evaluate_draft(context: Context, terminal: Terminal, draft: Path, folder: Pa
         prompts=ids,
         max_tokens=asked.max_tokens,
         ignore_eos=asked.ignore_eos,
-        dtype=recipe.target.dtype,
+        dtype=arithmetic.engine_dtype(recipe.target.dtype, context.device),
         tensor_parallel_size=recipe.target.tensor_parallel_size,
         trust_remote_code=recipe.target.trust_remote_code,
         load_format=recipe.target.load_format,

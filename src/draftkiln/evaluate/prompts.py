@@ -25,7 +25,7 @@ def read(path: Path, count: int) -> list[dict[str, Any]]:
         raise EvaluationError(
             f"no prompts: {path} is not there", fix="run `draftkiln prepare` with data.held_out above 0"
         )
-    found = []
+    found: list[dict[str, Any]] = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if len(found) == count:
             break

@@ -36,7 +36,7 @@ READ_BY_VLLM = frozenset(
     }
 )
 """Top-level keys of a draft's config.json that decide how vLLM 0.32.0 serves it."""
-WITHOUT_EFFECT = {
+WITHOUT_EFFECT: dict[str, tuple[Any, ...] | None] = {
     "embed_requires_grad": (False,),
     "dtype": ("bfloat16",),
     "torch_dtype": ("bfloat16",),

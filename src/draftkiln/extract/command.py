@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from draftkiln import durable, stage
+from draftkiln import arithmetic, durable, stage
 from draftkiln.errors import EngineError, SystemMissingError
 from draftkiln.extract import engine, manifest, plan, samples
 
@@ -52,6 +52,7 @@ def _extract(context: Context, terminal: Terminal) -> dict[str, Any]:
             "layer_ids": ids,
             "hidden_size": facts.hidden_size,
             "dtype": recipe.target.dtype,
+            "computed_in": arithmetic.engine_dtype(recipe.target.dtype, context.device),
             "samples": len(lengths),
             "dataset_sha256": context.inputs["dataset_sha256"],
             "stack": context.stack,
@@ -104,7 +105,8 @@ def _compute(context: Context, terminal: Terminal, work: _Work) -> dict[str, Any
     rows, lengths, remaining, folder, path = work.rows, work.lengths, work.remaining, work.folder, work.path
     recipe = context.recipe
     began = time.monotonic()
-    generator = engine.start(recipe, context.target, context.facts.num_layers, max(lengths))
+    dtype = arithmetic.engine_dtype(recipe.target.dtype, context.device)
+    generator = engine.start(recipe, context.target, context.facts.num_layers, max(lengths), dtype)
     ready = time.monotonic()
     terminal.line(f"extract: engine ready after {ready - began:.1f} s")
     shape = (len(recipe.layers.captured(context.facts.num_layers)), context.facts.hidden_size)

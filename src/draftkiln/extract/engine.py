@@ -31,7 +31,7 @@ class Sample:
     hidden_states: torch.Tensor
 
 
-def start(recipe: Recipe, target: Path, num_layers: int, longest: int) -> Any:
+def start(recipe: Recipe, target: Path, num_layers: int, longest: int, dtype: str) -> Any:
     """Load the target into the engine with capture set up; returns speculators' generator.
 
     Args:
@@ -39,6 +39,7 @@ def start(recipe: Recipe, target: Path, num_layers: int, longest: int) -> Any:
         target: model directory.
         num_layers: of the target.
         longest: tokens of the longest sample.
+        dtype: that the engine computes in.
     """
     from speculators.data_generation.vllm_hidden_states_generator import VllmHiddenStatesGenerator
 
@@ -51,6 +52,7 @@ def start(recipe: Recipe, target: Path, num_layers: int, longest: int) -> Any:
         max_num_batched_tokens=recipe.extract.token_budget,
         max_num_seqs=recipe.extract.max_num_seqs,
         trust_remote_code=recipe.target.trust_remote_code,
+        dtype=dtype,
     )
 
 
@@ -80,4 +82,5 @@ def states(generator: Any, indices: Sequence[int], prompts: Sequence[list[int]])
 
     results = generator.generate([list(prompt) for prompt in prompts])
     for index, result in zip(indices, results, strict=True):
-        yield Sample(index, result["input_ids"], torch.stack(result["hidden_states"], dim=1).contiguous())
+        stacked = torch.stack(result["hidden_states"], dim=1).to(torch.bfloat16).contiguous()
+        yield Sample(index, result["input_ids"], stacked)

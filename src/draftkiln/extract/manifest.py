@@ -30,6 +30,9 @@ class Head:
     """Id of each slot, in vLLM's convention; the last is the state after the last layer."""
     hidden_size: int
     dtype: str
+    """Of the stored states."""
+    computed_in: str
+    """Type that the engine computed in."""
     samples: int
     """Samples there will be when extraction is finished."""
     dataset_sha256: str

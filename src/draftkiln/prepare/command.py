@@ -11,7 +11,8 @@ from draftkiln.errors import DataError
 from draftkiln.prepare import output, rows, samples, synthetic, tokenizer
 from draftkiln.prepare.rows import Conversation, RefusedRowError
 from draftkiln.prepare.template import Template
-from draftkiln.recipe.model import PathData, SyntheticData
+from draftkiln.recipe.model import MakeTarget, PathData, SyntheticData
+from draftkiln.target import language
 
 if TYPE_CHECKING:
     import argparse
@@ -89,7 +90,8 @@ def _fill(
     """Fill `outcome` from the recipe's source; returns the held-out prompts and facts for the report."""
     data = context.recipe.data
     if isinstance(data.source, SyntheticData):
-        made = synthetic.conversations(template, data.source.synthetic, data.source.seed, data.max_tokens)
+        answer = language.answer if isinstance(context.recipe.target.source, MakeTarget) else None
+        made = synthetic.conversations(template, data.source.synthetic, data.source.seed, data.max_tokens, answer)
         apart = synthetic.held_out(template, data.held_out, data.source.seed)
         samples.from_conversations(made, template, limits, data.reasoning, outcome)
         return _prompts(apart, template, limits, outcome), {}

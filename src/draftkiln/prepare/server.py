@@ -10,9 +10,9 @@ import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from draftkiln.errors import EngineError
+from draftkiln.errors import EngineError, ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,7 @@ def command(
 def running(
     target: Path, log: Path, *, max_model_len: int, max_num_seqs: int, options: tuple[str, ...] = ()
 ) -> Iterator[int]:
-    """Run the server while the context lasts; gives its port.
+    """Run the server while the context lasts, SIGTERM included; gives its port.
 
     Args:
         target: model directory.
@@ -66,11 +66,17 @@ def running(
         process = subprocess.Popen(
             arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True
         )
+    before = signal.signal(signal.SIGTERM, _terminated)
     try:
         _wait(process, port, log)
         yield port
     finally:
         _stop(process)
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminated(_number: int, _frame: object) -> NoReturn:
+    raise SystemExit(ExitCode.TERMINATED)
 
 
 def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:

@@ -9,7 +9,12 @@ from draftkiln.errors import DataError
 from draftkiln.prepare.rows import Conversation, Message
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from draftkiln.prepare.template import Template
+
+    Answer = Callable[[list[int], int], list[str]]
+    """Gives so many words that answer a prompt of token ids."""
 
 PROMPT_WORDS = 12
 _LEAST_WORDS = 32
@@ -37,14 +42,24 @@ def words(tokenizer: Any, special_ids: set[int]) -> list[str]:
     return found
 
 
-def conversations(template: Template, count: int, seed: int, max_tokens: int) -> list[Conversation]:
-    """`count` conversations of one question and one answer, of exactly `max_tokens` tokens where words allow it."""
+def conversations(
+    template: Template, count: int, seed: int, max_tokens: int, answer: Answer | None = None
+) -> list[Conversation]:
+    """`count` conversations of one question and one answer, of exactly `max_tokens` tokens where words allow it.
+
+    With `answer` the answers are its words, else random ones. A draft learns to follow what its target says, so for a
+    made target they should be what that target would say: on random answers it learns nothing in a few minutes.
+    """
     vocabulary = words(template.tokenizer, template.special_ids)
     made = []
     for number in range(count):
         source = random.Random(f"{seed}:train:{number}")  # noqa: S311 - repeatable, not secret
         question = _text(source, vocabulary, PROMPT_WORDS)
-        made.append(Conversation(f"synthetic:{number}", _filled(template, source, vocabulary, question, max_tokens)))
+        if answer is None:
+            pool = [source.choice(vocabulary) for _ in range(max_tokens)]
+        else:
+            pool = answer(template.ids((_turn("user", question),), generation_prompt=True), max_tokens)
+        made.append(Conversation(f"synthetic:{number}", _filled(template, pool, question, max_tokens)))
     return made
 
 
@@ -60,11 +75,7 @@ def held_out(template: Template, count: int, seed: int) -> list[Conversation]:
     return made
 
 
-def _filled(
-    template: Template, source: random.Random, vocabulary: list[str], question: str, max_tokens: int
-) -> tuple[Message, ...]:
-    pool = [source.choice(vocabulary) for _ in range(max_tokens)]
-
+def _filled(template: Template, pool: list[str], question: str, max_tokens: int) -> tuple[Message, ...]:
     def answered(count: int) -> tuple[Message, ...]:
         return _turn("user", question), _turn("assistant", " ".join(pool[:count]))
 

@@ -87,11 +87,8 @@ class Template:
             output = self._apply(messages, return_assistant_tokens_mask=True)
             ids, mask = list(output["input_ids"]), [int(bit) for bit in output["assistant_masks"]]
             if any(mask):
-                self._refuse_empty_block(ids, mask.index(1))
-                return Rendered(ids, self._through_end_of_turn(ids, mask))
+                return self._marked(ids, mask, messages)
         ids = self.ids(messages)
-        if self._doubled_bos(ids):
-            raise RefusedRowError("doubled BOS", "the template and the tokenizer both write it")
         mask = [0] * len(ids)
         untrained = 0
         answers = [position for position, turn in enumerate(messages) if turn["role"] == "assistant"]
@@ -171,6 +168,17 @@ class Template:
         if rest := self._visible(upto[end:]):
             raise RefusedRowError(_UNPROVABLE, f"text after its end-of-turn token: {rest[:40]!r}")
         return len(prompt), end
+
+    def _marked(self, ids: list[int], mask: list[int], messages: Sequence[Message]) -> Rendered:
+        """The template's own marks, held to the ids: the last answer begins after its prompt and not inside it."""
+        last = max(position for position, turn in enumerate(messages) if turn["role"] == "assistant")
+        prompt = self.ids(messages[:last], generation_prompt=True)
+        out = self._through_end_of_turn(ids, mask)
+        start = max(place for place in range(len(out)) if out[place] and not (place and out[place - 1]))
+        if ids[: len(prompt)] == prompt and start < len(prompt):
+            raise RefusedRowError(_UNPROVABLE, f"the template marks token {start} of a prompt of {len(prompt)} tokens")
+        self._refuse_empty_block(ids, start)
+        return Rendered(ids, out)
 
     def _through_end_of_turn(self, ids: list[int], mask: list[int]) -> list[int]:
         """Let each run of marked tokens end with its end-of-turn token: white space after it out, it itself in."""

@@ -137,12 +137,12 @@ def _prompts(values: Values) -> Iterator[Contradiction]:
 
 def _tokens_per_step(values: Values) -> Iterator[Contradiction]:
     step, sample = values("train.tokens_per_step"), values("data.max_tokens")
-    if step < sample:
+    if step < sample and not values("train.cut_samples"):
         yield Contradiction(
             values.first_named("train.tokens_per_step", "data.max_tokens"),
             f"a sample of {sample} tokens does not fit a step of {step}",
             "the trainer would cut it without a word",
-            "raise train.tokens_per_step or lower data.max_tokens",
+            "raise train.tokens_per_step, lower data.max_tokens, or say train.cut_samples",
         )
 
 

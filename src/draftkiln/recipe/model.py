@@ -248,6 +248,8 @@ class Train(Section):
     """Draft steps unrolled in training."""
     tokens_per_step: PositiveInt = 2048
     """Tokens packed into one optimizer step."""
+    cut_samples: bool = False
+    """Train on the first `tokens_per_step` tokens of longer samples, which are refused otherwise."""
     seed: int = 0
     """Seed of weights and order."""
     norm_before_residual: bool = True

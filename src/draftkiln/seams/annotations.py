@@ -11,6 +11,7 @@ from draftkiln.seams.values import UNKNOWN, ClassOf, InstanceOf, Items, Scalar, 
 if TYPE_CHECKING:
     from draftkiln.seams.modules import ModuleIndex
 
+FUTURE = "Future"
 _SCALARS = {"int", "float", "bool", "complex"}
 _CONTAINERS = {"list", "set", "frozenset", "deque", "Sequence", "Iterable", "Iterator", "Collection", "Set", "List"}
 _MAPPINGS = {"dict", "Mapping", "MutableMapping", "defaultdict", "OrderedDict", "Dict"}
@@ -60,6 +61,8 @@ def _generic(index: ModuleIndex, node: ast.Subscript, module: str, owner: Defini
         return any_of([inner, Scalar("None")]) if name == "Optional" else inner
     if name == "Union":
         return any_of([annotated(index, item, module, owner) for item in arguments])
+    if name == FUTURE:
+        return Scalar(FUTURE)
     if name in {"tuple", "Tuple"}:
         if len(arguments) == 2 and isinstance(arguments[1], ast.Constant) and arguments[1].value is ...:  # noqa: PLR2004
             return Items(annotated(index, arguments[0], module, owner))

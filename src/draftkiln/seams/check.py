@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ARCHITECTURES = ("DeepseekV3ForCausalLM", "KimiK25ForConditionalGeneration", "LlamaForCausalLM")
 _STEM = 5
+_METHODS = {"index": ("__getitem__",), "iterate": ("__iter__", "__getitem__"), "unpack": ("__iter__", "__getitem__")}
 Severity = Literal[
     "gone",
     "renamed",
@@ -28,7 +29,8 @@ Severity = Literal[
     "too many arguments",
     "return changed",
     "not fulfilled",
-    "changed since the baseline",
+    "default changed",
+    "result changed",
 ]
 
 
@@ -50,7 +52,7 @@ class Break:
     @property
     def breaks(self) -> bool:
         """Whether the patched files fail; otherwise it only deserves a look."""
-        return self.severity != "changed since the baseline"
+        return self.severity not in {"default changed", "result changed"}
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ class Result:
 def check(seams: SeamList, sources: Sources, architectures: Sequence[str] = ARCHITECTURES) -> Result:
     """All breaks of `seams` in an engine build, read from its sources."""
     engine = Engine(ModuleIndex(sources, {"vllm"}))
-    evaluators = [Evaluator(engine, name) for name in architectures]
+    imported = frozenset(path for seam in seams.seams if seam.kind == "import" for path in seam.paths)
+    evaluators = [Evaluator(engine, name, imported) for name in architectures]
     found: list[Break] = []
     undecided = []
     for seam in seams.seams:
@@ -81,7 +84,7 @@ def with_baseline(seams: SeamList, sources: Sources, engine_name: str) -> SeamLi
     """The list with the signatures of an engine build, against which later builds are compared."""
     evaluator = Evaluator(Engine(ModuleIndex(sources, {"vllm"})), ARCHITECTURES[0])
     described = [
-        replace(seam, baseline=evaluator.describe(seam.paths[0])) if seam.kind == "call" else seam
+        replace(seam, baseline=evaluator.baseline(seam.paths[0], seam.shape)) if seam.shape else seam
         for seam in seams.seams
     ]
     return replace(seams, engine=engine_name, seams=tuple(described))
@@ -136,7 +139,7 @@ def _check_path(seam: Seam, path: str, evaluator: Evaluator) -> list[Break] | No
             if isinstance(found, Absent)
             else []
         )
-    return _check_use(seam, path, value)
+    return _check_use(seam, path, value, evaluator)
 
 
 def _check_import(seam: Seam, path: str, evaluator: Evaluator) -> list[Break]:
@@ -170,9 +173,10 @@ def _check_call(seam: Seam, path: str, value: Reached, evaluator: Evaluator) -> 
     if isinstance(value, Absent):
         owner, _, name = path.rpartition(".")
         base = evaluator.value(owner)
-        if isinstance(base, Module | Absent | Unreachable):
-            return None  # the import's own seam says so
-        return [_gone(seam, f"{_name(base)}.{name}", _members(base, evaluator), name)]
+        if isinstance(base, Absent | Unreachable) or path in evaluator.imported:
+            return None
+        shown = path if isinstance(base, Module) else f"{_name(base)}.{name}"
+        return [_gone(seam, shown, _members(base, evaluator), name)]
     options = value.options if isinstance(value, AnyOf) else (value,)
     shape = seam.shape or CallShape()
     problems: list[Break] | None = None
@@ -197,20 +201,37 @@ def _check_call(seam: Seam, path: str, value: Reached, evaluator: Evaluator) -> 
 
 
 def _compared(seam: Seam, path: str, evaluator: Evaluator) -> list[Break]:
-    now = evaluator.describe(path)
-    if seam.baseline is None or now is None or now == seam.baseline:
+    now = evaluator.baseline(path, seam.shape) if seam.shape else None
+    if seam.baseline is None or now is None:
         return []
-    return [Break(seam, "changed since the baseline", f"{path} changed", seam.baseline, now)]
+    defaults = dict(now.defaults)
+    found = [
+        Break(
+            seam,
+            "default changed",
+            f"{path}: default of {name} changed",
+            f"{name}={before}",
+            f"{name}={defaults[name]}",
+        )
+        for name, before in seam.baseline.defaults
+        if name in defaults and defaults[name] != before
+    ]
+    if now.returns != seam.baseline.returns:
+        what = f"{path}: what it returns is annotated anew"
+        found.append(Break(seam, "result changed", what, str(seam.baseline.returns), str(now.returns)))
+    return found
 
 
-def _check_use(seam: Seam, path: str, value: Reached) -> list[Break] | None:
+def _check_use(seam: Seam, path: str, value: Reached, evaluator: Evaluator) -> list[Break] | None:
     options = value.options if isinstance(value, AnyOf) else (value,)
     wanted = int(seam.detail.split()[1]) if seam.detail.startswith("unpack") else None
     for option in options:
         if isinstance(option, Items):
             if wanted is None or option.parts is None or len(option.parts) == wanted:
                 return []
-        elif not isinstance(option, Scalar):
+        elif not isinstance(option, Scalar) and not (
+            isinstance(option, InstanceOf) and evaluator.engine.lacks(option, _METHODS[seam.detail.split()[0]])
+        ):
             return None
     return [
         Break(

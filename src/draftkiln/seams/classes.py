@@ -50,6 +50,11 @@ def base_may_have(dotted: str, name: str) -> bool:
     return last not in _INERT_BASES
 
 
+def is_plain(dotted: str) -> bool:
+    """Whether a base class outside of vLLM adds no methods."""
+    return dotted.rsplit(".", maxsplit=1)[-1].split("[", maxsplit=1)[0] in PLAIN_BASES
+
+
 def is_fields_only(outside: Sequence[str]) -> bool:
     """Whether the bases outside of vLLM make a constructor out of annotated fields."""
     last = {name.split(".")[-1] for name in outside}
@@ -133,6 +138,24 @@ def _walk_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _walk_statements(getattr(statement, name, []))
         for handler in getattr(statement, "handlers", []):
             yield from _walk_statements(handler.body)
+
+
+def is_left_out(node: ast.ClassDef, name: str) -> bool:
+    """Whether a class only asks its subclasses for a method: abstract, or nothing but `raise NotImplementedError`."""
+    found = member(node, name)
+    if not isinstance(found, FunctionNode):
+        return False
+    body = [line for line in found.body if not (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant))]
+    raises = len(body) == 1 and isinstance(body[0], ast.Raise) and "NotImplementedError" in ast.unparse(body[0])
+    return raises or decorated(found, "abstractmethod")
+
+
+def is_empty(function: FunctionNode) -> bool:
+    """Whether a function only stands for those of subclasses: a docstring, `...` or `pass`."""
+    return all(
+        isinstance(line, ast.Pass) or (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant))
+        for line in function.body
+    )
 
 
 def own_nodes(function: FunctionNode) -> list[ast.AST]:

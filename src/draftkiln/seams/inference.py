@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from draftkiln.seams import classes, signatures
-from draftkiln.seams.annotations import annotated
+from draftkiln.seams.annotations import FUTURE, annotated
 from draftkiln.seams.modules import Definition, External, FunctionNode, Missing, ModuleIndex, ModuleRef, Resolved
 from draftkiln.seams.values import (
     EXISTING,
@@ -29,9 +29,12 @@ from draftkiln.seams.values import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from draftkiln.seams.classes import Assignment
 
 _DEPTH = 14
+_FUTURE_MEMBERS = {"result", "exception", "done", "cancel", "cancelled", "running", "add_done_callback"}
 
 
 @dataclass(frozen=True)
@@ -125,14 +128,16 @@ class Engine:
         if isinstance(value, Module):
             found = self.name(value.name, name)
             return EXISTING if isinstance(found, Unknown) else found
-        if isinstance(value, Scalar) and value.name == "None":
-            return Absent("None")
+        if isinstance(value, Scalar) and value.name in {"None", FUTURE}:
+            return UNKNOWN if value.name == FUTURE and name in _FUTURE_MEMBERS else Absent(value.name)
         if isinstance(value, Items):
             return EXISTING
         if not isinstance(value, ClassOf | InstanceOf):
             return UNKNOWN
         family, outside = self.ancestors(value.definition)
         for item in family:
+            if item is not family[0] and classes.is_left_out(item.class_node, name):
+                continue  # a stub that no class below fills
             own = self._own(item, name, instance=isinstance(value, InstanceOf))
             if own is not None:
                 return EXISTING if isinstance(own, Unknown) else own
@@ -146,6 +151,13 @@ class Engine:
         if isinstance(family[0].node, ast.ClassDef) and classes.is_interface(family[0].node):
             return True
         return any(classes.base_may_have(dotted, name) for dotted in outside)
+
+    def lacks(self, value: InstanceOf, methods: Sequence[str]) -> bool:
+        """Whether instances of a class surely have none of these methods of Python's own protocols."""
+        family, outside = self.ancestors(value.definition)
+        if classes.is_interface(family[0].class_node) or not all(map(classes.is_plain, outside)):
+            return False
+        return not any(classes.member(item.class_node, method) for item in family for method in methods)
 
     def _own(self, owner: Definition, name: str, *, instance: bool) -> Value | None:
         node = owner.class_node
@@ -208,7 +220,8 @@ class Engine:
             return UNKNOWN
         returned = [item.value for item in own if isinstance(item, ast.Return) and item.value is not None]
         if not returned:
-            return UNKNOWN if any(isinstance(item, ast.Raise) for item in own) else Scalar("None")
+            leaves = any(isinstance(item, ast.Raise) for item in own) or classes.is_empty(node)
+            return UNKNOWN if leaves else Scalar("None")
         return any_of([self._expression(item, place) for item in returned])
 
     def part(self, value: Value, position: int | None) -> Value:

@@ -43,6 +43,14 @@ class Condition:
 
 
 @dataclass(frozen=True)
+class Baseline:
+    """Defaults of the parameters that a call leaves out, and the annotation of what it returns."""
+
+    defaults: tuple[tuple[str, str], ...]
+    returns: str | None
+
+
+@dataclass(frozen=True)
 class Seam:
     """One reliance on vLLM.
 
@@ -58,8 +66,8 @@ class Seam:
     shape: CallShape | None = None
     when: tuple[Condition, ...] = ()
     owner: str | None = None
-    baseline: str | None = None
-    """Signature and results as they were in the engine build that the list was written for."""
+    baseline: Baseline | None = None
+    """What a call leaves to the engine, as it was in the build that the list was written for."""
 
     @property
     def title(self) -> str:
@@ -132,13 +140,14 @@ def _record(seam: Seam) -> dict[str, Any]:
     if seam.when:
         record["when"] = [[item.fact, list(item.paths), item.name, item.holds] for item in seam.when]
     record |= {"patch": seam.owner} if seam.owner else {}
-    record |= {"baseline": seam.baseline} if seam.baseline else {}
+    if seam.baseline:
+        record["baseline"] = {"defaults": dict(seam.baseline.defaults), "returns": seam.baseline.returns}
     return record
 
 
 def _seam(record: dict[str, Any]) -> Seam:
     file, _, line = record["where"].rpartition(":")
-    call = record.get("call")
+    call, known = record.get("call"), record.get("baseline")
     shape = call and CallShape(
         call["positional"], tuple(call["keywords"]), tuple(call.get("optional", ())), call.get("open", False)
     )
@@ -153,5 +162,5 @@ def _seam(record: dict[str, Any]) -> Seam:
         shape,
         conditions,
         record.get("patch"),
-        record.get("baseline"),
+        known and Baseline(tuple(sorted(known["defaults"].items())), known["returns"]),
     )

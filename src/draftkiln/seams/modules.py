@@ -98,7 +98,12 @@ class ModuleIndex:
         self._scopes: dict[str, Scope | None] = {}
 
     def file_of(self, module: str) -> str | None:
-        """Path of a module's file, None when there is no such module."""
+        """Path of a module's file, None when there is no such module in the parsed packages.
+
+        Site-packages hold others too; what those define is outside, wherever the sources lie.
+        """
+        if not self.owns(module):
+            return None
         base = module.replace(".", "/")
         return next((name for name in (f"{base}.py", f"{base}/__init__.py") if self.sources.has(name)), None)
 
@@ -132,12 +137,14 @@ class ModuleIndex:
             self._follow(scope, binding, name, typing=typing, seen=seen)
             for binding in _preferred(scope, name, typing=typing)
         ]
-        for kind in (Definition, ModuleRef, External, Opaque):
+        for kind in (Definition, ModuleRef, External):
             for candidate in found:
                 if isinstance(candidate, kind):
                     return candidate
         if self.file_of(f"{module}.{name}"):
             return ModuleRef(f"{module}.{name}")
+        if Opaque() in found:
+            return Opaque()
         for star in scope.stars:
             if self._exports(star, name):
                 candidate = self._resolve(star, name, typing=typing, seen=seen)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from draftkiln.seams.model import Baseline
 from draftkiln.seams.modules import Definition, ModuleRef
-from draftkiln.seams.values import UNKNOWN, Absent, ClassOf, InstanceOf, Module, Unknown, Value
+from draftkiln.seams.values import UNKNOWN, Absent, Function, InstanceOf, Module, Unknown, Value
 
 if TYPE_CHECKING:
     from draftkiln.seams.inference import Engine
     from draftkiln.seams.model import Condition
+    from draftkiln.seams.signatures import CallShape
 
 WORKER = ("vllm.v1.worker.gpu_worker", "Worker")
 _MODEL = "@worker.model_runner.model"
+_DEEPEST = 4
 _STEP = re.compile(r"\(\)|\[\d*\]|\??\.(\w+)")
 
 
@@ -30,9 +34,11 @@ UNREACHABLE = Unreachable()
 class Evaluator:
     """Paths of one engine build and one architecture of the target."""
 
-    def __init__(self, engine: Engine, architecture: str) -> None:
+    def __init__(self, engine: Engine, architecture: str, imported: frozenset[str] = frozenset()) -> None:
         self.engine = engine
         self.architecture = architecture
+        self.imported = imported
+        """Names whose absence the seams of their imports tell."""
         self._known: dict[str, Reached] = {}
 
     def value(self, path: str) -> Reached:
@@ -90,14 +96,12 @@ class Evaluator:
         return InstanceOf(model) if root == "@model" else self._decoder(InstanceOf(model))
 
     def _decoder(self, model: Value) -> Reached:
-        """The module with the layers: below `language_model` and `model`, as far as the sources tell."""
-        for _ in range(4):
-            if not isinstance(self.engine.attribute(model, "layers"), Absent | Unknown):
-                return model
+        """The module with the layers: as deep below `language_model` and `model` as the sources tell."""
+        for depth in range(_DEEPEST):
             below = [self.engine.attribute(model, name) for name in ("language_model", "model")]
             found = next((item for item in below if isinstance(item, InstanceOf)), None)
             if found is None:
-                return UNKNOWN
+                return model if depth else UNKNOWN
             model = found
         return UNKNOWN
 
@@ -122,24 +126,20 @@ class Evaluator:
         signature = self.engine.signature(value)
         return None if signature is None else name in signature.names or signature.takes_any_keyword
 
-    def describe(self, path: str) -> str | None:
-        """Signature and result of a callable in words, None when there is nothing to say."""
+    def baseline(self, path: str, shape: CallShape) -> Baseline | None:
+        """What a call of this shape leaves to the engine, None when the callee's signature cannot be told."""
         value = self.value(path)
-        if isinstance(value, Unreachable | Absent | Unknown):
-            return None
-        signature = self.engine.signature(value)
+        signature = None if isinstance(value, Unreachable | Absent | Unknown) else self.engine.signature(value)
         if signature is None:
             return None
-        return f"{signature}{self._result_text(value)}"
+        given = {*shape.keywords, *shape.optional, *(item.name for item in signature.parameters[: shape.positional])}
+        left = {item.name: item.default for item in signature.parameters if item.default and item.name not in given}
+        return Baseline(tuple(sorted(left.items())), _returns(value))
 
-    def _result_text(self, value: Value) -> str:
-        node = getattr(getattr(value, "definition", None), "node", None)
-        returns = getattr(node, "returns", None)
-        if isinstance(value, ClassOf) or returns is None:
-            return ""
-        import ast
 
-        return f" -> {ast.unparse(returns)}"
+def _returns(value: Reached) -> str | None:
+    annotation = getattr(value.definition.node, "returns", None) if isinstance(value, Function) else None
+    return ast.unparse(annotation) if annotation is not None else None
 
 
 def fulfils(engine: Engine, predicate: str, model: Value) -> bool | None:

@@ -5,13 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from draftkiln.seams import stub_target
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from numpy.typing import NDArray
+
 MAX_MODEL_LEN = 512
 LAYERS = (0, 2, 3)
+"""Asked of the generator, which counts the output of layer i."""
+HIDDEN = 64
+BASE = 64
+"""Positions are written as two numbers below it, exact in bfloat16."""
 Prompt = list[int]
 
 
@@ -72,22 +78,42 @@ def judge(prompts: Sequence[Prompt], results: Any) -> tuple[str, str] | None:
     return None
 
 
+def encode(tokens: Sequence[int], layer: int) -> NDArray[np.float32]:
+    """The rows `[T, 64]` that a right capture gives after decoder layer `layer` (0 = the first)."""
+    rows = np.zeros((len(tokens), HIDDEN), dtype=np.float32)
+    positions = np.arange(len(tokens))
+    rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3] = tokens, positions // BASE, positions % BASE, layer + 1
+    return rows
+
+
 def _judge_one(place: int, item: Prompt, echoed: Prompt, states: Sequence[Any]) -> tuple[str, str] | None:
     if len(echoed) != len(item):
         return "tokens", f"prompt {place} has {len(item)} tokens, its result {len(echoed)}"
     if echoed != item:
         return "order", f"result {place} echoes other token ids than prompt {place}"
-    if len(states) != len(LAYERS):
-        return "layers", f"{len(states)} layers for the {len(LAYERS)} asked ({', '.join(map(str, LAYERS))})"
-    for layer, rows in zip(LAYERS, states, strict=True):
+    captured = [_values(rows) for rows in states]
+    if len(captured) != len(LAYERS):
+        there = {int(rows[0, 3]) - 1 for rows in captured if len(rows)}
+        missing = ", ".join(str(layer) for layer in LAYERS if layer not in there)
+        return (
+            "layers",
+            f"prompt {place}: {len(captured)} layers for the {len(LAYERS)} asked, without the output of {missing}",
+        )
+    for layer, rows in zip(LAYERS, captured, strict=True):
         if rows.shape[0] != len(item):
             return "rows", f"prompt {place}: {rows.shape[0]} rows for {len(item)} tokens at layer {layer}"
-        right = stub_target.encode(item, layer)
-        bad = (rows.float().cpu() != right).any(dim=1).nonzero().flatten().tolist()
-        if bad:
-            row = rows[bad[0]].float().tolist()[:4]
+        right = encode(item, layer)
+        bad = np.flatnonzero((rows != right).any(axis=1))
+        if len(bad):
+            first = int(bad[0])
             return "values", (
-                f"prompt {place} of {len(item)} tokens, layer {layer}: {len(bad)} wrong rows, the first at {bad[0]}:"
-                f" (token, position/64, position%64, layer) = {row}, right is {right[bad[0]].tolist()[:4]}"
+                f"prompt {place} of {len(item)} tokens, layer {layer}: {len(bad)} wrong rows, the first at {first}:"
+                f" (token, position/{BASE}, position%{BASE}, layer) is {rows[first, :4].astype(int).tolist()},"
+                f" right is {right[first, :4].astype(int).tolist()}"
             )
     return None
+
+
+def _values(rows: Any) -> NDArray[np.float32]:
+    """A captured tensor `[T, 64]` as an array."""
+    return np.asarray(rows.float().cpu().numpy() if hasattr(rows, "cpu") else rows, dtype=np.float32)

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from draftkiln.seams.check import Break, Result
     from draftkiln.seams.model import SeamList
 
+_WIDTH = 200
+_FIRST = 6
 KNOWN_BREAKS = {
     ("SchedulerConfig", "is_encoder_decoder"): 1,
     ("supports_eagle3", ""): 2,
@@ -57,16 +61,13 @@ def _break_json(item: Break) -> dict[str, Any]:
 def as_text(result: Result, seams: SeamList, engine: str, seconds: float) -> str:
     """The result for people: a paragraph for each break, one closing line."""
     lines: list[str] = []
-    for item in sorted(result.breaks, key=lambda each: (not each.breaks, each.seam.file, each.seam.line)):
-        number = number_of(item)
-        title = f"{item.severity}: {item.what}" + (f"  [break {number}]" if number else "")
-        patch = f"patch {item.seam.owner}" if item.seam.owner else "no patch: upstream's own line"
-        lines += [
-            title,
-            f"  used:  {item.before}",
-            f"  there: {item.now}",
-            f"  line:  {item.seam.file}:{item.seam.line} ({patch})",
-        ]
+    for group in _grouped(result.breaks):
+        item, number = group[0], number_of(group[0])
+        lines.append(f"{item.severity}: {item.what}" + (f"  [break {number}]" if number else ""))
+        lines += [f"  used:  {_short(item.before)}", f"  there: {_short(item.now)}"]
+        for each in group:
+            patch = f"patch {each.seam.owner}" if each.seam.owner else "no patch: upstream's own line"
+            lines.append(f"  line:  {each.seam.file}:{each.seam.line} ({patch})")
         lines += [f"  for:   {', '.join(item.architectures)}"] if item.architectures else []
         lines.append("")
     broken = sum(item.breaks for item in result.breaks)
@@ -78,3 +79,20 @@ def as_text(result: Result, seams: SeamList, engine: str, seconds: float) -> str
         f"{result.checked} seams, {told}{undecided}; {seconds:.1f} s"
     )
     return "\n".join(lines)
+
+
+def _grouped(breaks: Sequence[Break]) -> list[list[Break]]:
+    """Breaks that say the same of several lines together, real breaks first."""
+    groups: dict[tuple[str, str, str], list[Break]] = {}
+    for item in sorted(breaks, key=lambda each: (not each.breaks, each.seam.file, each.seam.line)):
+        groups.setdefault((item.severity, item.what, item.now), []).append(item)
+    return list(groups.values())
+
+
+def _short(signature: str) -> str:
+    """A side of a break, a long signature cut to its first parameters and those without a default."""
+    if len(signature) <= _WIDTH or not signature.startswith("("):
+        return signature
+    parameters = signature.strip("()").split(", ")
+    kept = [item for place, item in enumerate(parameters) if place < _FIRST or "=" not in item]
+    return f"({', '.join(kept)}, … {len(parameters) - len(kept)} more with defaults)"

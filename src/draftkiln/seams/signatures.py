@@ -96,11 +96,13 @@ def call_problems(signature: Signature, shape: CallShape) -> list[CallProblem]:
     if shape.positional > len(by_position) and not has_rest:
         problems.append(CallProblem("too many arguments", f"{shape.positional} given, {len(by_position)} taken"))
     given = {item.name for item in by_position[: shape.positional]}
+    twice = sorted(given & {*shape.keywords} & signature.names)
+    problems.extend(CallProblem("too many arguments", f"{name} given twice") for name in twice)
     if not signature.takes_any_keyword:
         problems.extend(
             CallProblem("unexpected keyword", name) for name in shape.keywords if name not in signature.names
         )
-    given |= set(shape.keywords) | set(shape.optional)
+    given |= {*shape.keywords, *shape.optional} & signature.names
     if not shape.open:
         missing = [item.name for item in signature.parameters if item.required and item.name not in given]
         problems.extend(CallProblem("new required parameter", name) for name in missing)

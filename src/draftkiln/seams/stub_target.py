@@ -15,30 +15,19 @@ from torch import nn
 from vllm.model_executor.models import ModelRegistry
 from vllm.model_executor.models.interfaces import SupportsEagle3
 
+from draftkiln.seams.probe_scenarios import BASE, HIDDEN
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
 ARCHITECTURE = "DraftkilnProbeForCausalLM"
 NUM_LAYERS = 4
 VOCAB = 256
-_HIDDEN = 64
 _HEADS = 8
 _HEAD_DIM = 128
-_BASE = 64
 _EMBEDDING_NAMES: list[str] = []
 _ATTENTION = ("vllm.model_executor.layers.attention", "vllm.attention.layer", "vllm.attention")
-
-
-def encode(tokens: Sequence[int], layer: int) -> torch.Tensor:
-    """The rows `[T, 64]` that a right capture gives after decoder layer `layer` (0 = the first)."""
-    rows = torch.zeros(len(tokens), _HIDDEN)
-    positions = torch.arange(len(tokens))
-    rows[:, 0] = torch.tensor(list(tokens), dtype=torch.float32)
-    rows[:, 1] = (positions // _BASE).float()
-    rows[:, 2] = (positions % _BASE).float()
-    rows[:, 3] = layer + 1
-    return rows
 
 
 class _Layer(nn.Module):  # type: ignore[misc]
@@ -59,8 +48,8 @@ class _Layer(nn.Module):  # type: ignore[misc]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if residual is None:
             residual = torch.zeros_like(hidden_states)
-            residual[:, 1] = (positions // _BASE).to(residual.dtype)
-            residual[:, 2] = (positions % _BASE).to(residual.dtype)
+            residual[:, 1] = (positions // BASE).to(residual.dtype)
+            residual[:, 2] = (positions % BASE).to(residual.dtype)
         hidden_states[:, 3] += 2
         residual[:, 3] -= 1
         return hidden_states, residual
@@ -97,7 +86,7 @@ class _Decoder(nn.Module):  # type: ignore[misc]
             setattr(self, name, self._embed)
 
     def _embed(self, input_ids: torch.Tensor) -> torch.Tensor:
-        rows = torch.zeros(input_ids.shape[0], _HIDDEN, dtype=torch.bfloat16, device=input_ids.device)
+        rows = torch.zeros(input_ids.shape[0], HIDDEN, dtype=torch.bfloat16, device=input_ids.device)
         rows[:, 0] = input_ids.to(rows.dtype)
         return rows
 
@@ -194,8 +183,8 @@ def write(folder: Path) -> None:
     config = {
         "architectures": [ARCHITECTURE],
         "model_type": "llama",
-        "hidden_size": _HIDDEN,
-        "intermediate_size": _HIDDEN,
+        "hidden_size": HIDDEN,
+        "intermediate_size": HIDDEN,
         "num_hidden_layers": NUM_LAYERS,
         "num_attention_heads": _HEADS,
         "num_key_value_heads": _HEADS,

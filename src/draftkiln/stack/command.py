@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from draftkiln.errors import ExitCode
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,9 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     install = actions.add_parser("install", help="make the environment from the lock and print its interpreter")
     install.add_argument("name", metavar="STACK")
     execute = actions.add_parser("exec", help="run the stack's Python: draftkiln stack exec STACK -- -c 'import vllm'")
-    execute.add_argument("name", metavar="STACK")
     execute.add_argument("--path", type=Path, action="append", default=[], help="one more folder for PYTHONPATH")
-    execute.add_argument("arguments", nargs="*", metavar="ARGUMENT", help="of Python, after --")
+    execute.add_argument("name", metavar="STACK")
+    execute.add_argument("arguments", nargs=argparse.REMAINDER, metavar="-- ARGUMENT …", help="of Python")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -71,7 +68,8 @@ def _exec(arguments: argparse.Namespace) -> int:
     from draftkiln.stack.environment import ensure
 
     environment = ensure(arguments.name)
+    program = arguments.arguments[1:] if arguments.arguments[:1] == ["--"] else arguments.arguments
     variables = environment.variables()
     paths = [variables["PYTHONPATH"], *(str(path.resolve()) for path in arguments.path)]
     variables["PYTHONPATH"] = os.pathsep.join(paths)
-    os.execve(environment.python, [str(environment.python), *arguments.arguments], variables)
+    os.execve(environment.python, [str(environment.python), *program], variables)

@@ -44,7 +44,7 @@ class Speculators(_Part):
 
 
 class Base(_Part):
-    """What the stack's image starts from; without keys: a root file system made here from containers/base/DEVICE.yaml."""
+    """What the stack's image starts from; without keys: a root file system made from containers/base/DEVICE.yaml."""
 
     image: Annotated[str, Field(pattern=r"^[a-z0-9.-]+(:\d+)?/.+@sha256:[0-9a-f]{64}$")] | None = None
     """An image with its registry, by digest. It must carry what containers/base/ lists."""

@@ -66,6 +66,11 @@ def continuation(tokens: Sequence[int], count: int) -> list[int]:
     return text[len(tokens) :]
 
 
+def answer(tokens: Sequence[int], count: int) -> list[str]:
+    """The first `count` words that a made target answers greedily after a prompt of token ids."""
+    return [TOKENS[token] for token in continuation(tokens, count)]
+
+
 def words(tokens: Sequence[int]) -> str:
     """Text of token ids, as the tokenizer decodes them."""
     return " ".join(TOKENS[token] for token in tokens)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from draftkiln import durable, stage
 from draftkiln.errors import TrainingError
 from draftkiln.extract import manifest
+from draftkiln.target.facts import text_config
 from draftkiln.train import data_folder, draft_config, inputs, schedule, settings, verifier, vocabulary
 from draftkiln.train.curve import Curve
 
@@ -94,7 +95,7 @@ def _write_inputs(context: Context, folder: Path, rows: Any) -> vocabulary.Vocab
     target = context.target
     config = json.loads((target / "config.json").read_text(encoding="utf-8"))
     files = verifier.weight_map(target)
-    text = draft_config.text_config(config)
+    text = text_config(config)
     tied = bool(text.get("tie_word_embeddings", config.get("tie_word_embeddings", False)))
     verifier.write_folder(target, folder / "verifier", verifier.find(files, tied=tied), files)
     durable.write_json(folder / "draft.json", draft_config.decoder_config(config, context.recipe.train.draft))

@@ -25,7 +25,7 @@ class Curve(logging.Handler):
     """Log handler that turns the trainer's reports into `curve.jsonl` and progress lines.
 
     A training line holds `step` (from 1), `epoch`, `loss`, `accuracy` (share of positions where draft steps 1..k all
-    hit, for each k), `learning_rate`, `seconds` since the first report and `tokens_per_second`; a validation line
+    hit, for each k), `learning_rate`, `seconds` since the first step began and `tokens_per_second`; a validation line
     `validation: true` instead of the last three.
     """
 
@@ -34,7 +34,7 @@ class Curve(logging.Handler):
         self.training: list[dict[str, Any]] = []
         self.validation: list[dict[str, Any]] = []
         self._schedule, self._ttt_steps, self._terminal = schedule, ttt_steps, terminal
-        self._began = time.monotonic()
+        self._began: float | None = None
         # Opened for each line: configuring logging closes every handler there is, and speculators configures it.
         self._path = path
         path.write_text("", encoding="utf-8")
@@ -57,7 +57,10 @@ class Curve(logging.Handler):
 
     def _keep_step(self, report: Mapping[str, Any]) -> None:
         step = report["global_step"] + 1
-        values = report["train"]
+        values, now = report["train"], time.monotonic()
+        if self._began is None:
+            self._began = now - report["profile"]["step_ms"] / 1000
+        seconds = now - self._began
         self._write(
             self.training,
             {
@@ -66,12 +69,12 @@ class Curve(logging.Handler):
                 "loss": values["loss"],
                 "accuracy": self._accuracy(values, ""),
                 "learning_rate": report["lr"],
-                "seconds": round(time.monotonic() - self._began, 3),
+                "seconds": round(seconds, 3),
                 "tokens_per_second": round(report["profile"]["tokens_per_s"], 1),
             },
         )
         self._refuse_not_finite(values["loss"], step)
-        left = (self._schedule.steps - step) * (time.monotonic() - self._began) / step
+        left = (self._schedule.steps - step) * seconds / step
         first = self.training[-1]["accuracy"][0]
         self._terminal.progress(
             f"train: step {step}/{self._schedule.steps}, loss {values['loss']:.3f}, "

@@ -27,7 +27,8 @@ MARKED = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 LLAMA3 = (
-    "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n{{ m.content }}<|eot_id|>"
+    "{{ bos_token }}{% for m in messages %}"
+    "<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n{{ m.content }}<|eot_id|>"
     "{% endfor %}{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
 )
 KIMI = (
@@ -85,7 +86,9 @@ def write_fast(folder: Path, template: str, *, bos: str | None = None) -> None:
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=600, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=600, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
     words = " ".join(f"{first}{second}" for first in "bdfgklmnprst" for second in ("ab", "ed", "ing", "ot", "um"))
     core.train_from_iterator([*TURNS, words] * 20, trainer)
     core.add_special_tokens([AddedToken(text, special=True) for text in SPECIAL])
@@ -139,6 +142,21 @@ def trained(template: Template) -> dict[str, Any]:
         "bos": rendered.input_ids.count(bos) if bos is not None else 0,
         "untrained": rendered.untrained_answers,
     }
+
+
+def same_as_auto(folder: Path) -> bool:
+    """Whether the tokenizer is the one that AutoTokenizer gives."""
+    from transformers import AutoTokenizer
+
+    ours, theirs = tokenizer.load(folder, trust_remote_code=False), AutoTokenizer.from_pretrained(str(folder))
+    return bool(
+        type(ours) is type(theirs)
+        and ours.get_vocab() == theirs.get_vocab()
+        and ours.all_special_ids == theirs.all_special_ids
+        and ours.bos_token_id == theirs.bos_token_id
+        and Template(ours).ids(TALK) == Template(theirs).ids(TALK)
+        and all(ours(text).input_ids == theirs(text).input_ids for text in TURNS)
+    )
 
 
 def told(action: Any) -> str:
@@ -195,11 +213,14 @@ def main() -> None:
         return tokenizer.load(folder / name, trust_remote_code=trust)
 
     outcomes: dict[str, Any] = {name: trained(Template(load(name))) for name in ("chatml", "marked", "llama3")}
+    outcomes["same_as_auto"] = [same_as_auto(folder / name) for name in ("chatml", "llama3")]
     outcomes["kimi"] = trained(Template(load("kimi", trust=True), {"thinking": False}))
     outcomes["kimi_thinking"] = told(lambda: trained(Template(load("kimi", trust=True))))
     outcomes["not_trusted"] = told(lambda: load("kimi"))
     outcomes["broken"] = told(lambda: load("broken", trust=True))
-    outcomes["split"] = told(lambda: tokenizer.check_single_tokens(load("chatml"), {"<|im_end|>": None, "<think>": None}))
+    outcomes["split"] = told(
+        lambda: tokenizer.check_single_tokens(load("chatml"), {"<|im_end|>": None, "<think>": None})
+    )
     outcomes["whole"] = told(lambda: tokenizer.check_single_tokens(load("kimi", trust=True), {"<think>": None}))
     (folder / "run").mkdir()
     outcomes["dataset"] = dataset(folder / "run", Template(load("chatml")))

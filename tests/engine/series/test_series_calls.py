@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from conftest import LOUD
+from speculators_trees import LOUD
 
 if TYPE_CHECKING:
-    from conftest import Trees
+    from speculators_trees import Trees
 
 pytestmark = pytest.mark.engine
 
@@ -35,18 +35,19 @@ def right(call: dict[str, Any], samples: list[list[int]]) -> bool:
 
 SPLIT = [sample(length, 10 * length) for length in (1, 7, 8, 15, 16, 33)]
 PREFIX = sample(32)
-SHARED = [PREFIX + [200], PREFIX + [300, 301], PREFIX, PREFIX]
+SHARED = [[*PREFIX, 200], [*PREFIX, 300, 301], PREFIX, PREFIX]
 BLOCK = [sample(length) for length in (1, 15, 16, 17, 31, 32, 33)]
 RANKS = ("bare", "1", "2", "4", "8", "nested", "second", "none")
+LIMITS = ("max-num-batched-tokens", "trust-remote-code", "max-num-seqs")
+"""Arguments of the constructor that the scenarios use; they stand on each other's lines."""
 
 
 @pytest.fixture(scope="module")
 def outcomes(drive: Any, trees: Trees) -> dict[str, Any]:
     full = trees.full()
-    only_loud = trees.only("only-loud-with-limits", [*LOUD, "trust-remote-code", "scheduling-limits"])
+    only_loud = trees.only("only-loud-with-limits", [*LOUD, *LIMITS])
     failing = {"generator": CHUNKS_OF_SEVEN, "calls": [SPLIT, BLOCK], "executor": {"fail_at_step": 1}}
-    silent = ["trust-remote-code", "rows-per-request", "room-for-sampled-token"]
-    caching_on = [*LOUD, *silent]
+    caching_on = [*LOUD, *LIMITS, "rows-per-request", "room-for-sampled-token"]
     scenarios: dict[str, dict[str, Any]] = {
         "split": {"tree": full, "generator": CHUNKS_OF_SEVEN, "calls": [SPLIT, SPLIT, SPLIT[3:4]]},
         "split, padded": {"tree": full, "generator": CHUNKS_OF_SEVEN, "calls": [SPLIT], "executor": {"padding": 5}},
@@ -55,7 +56,7 @@ def outcomes(drive: Any, trees: Trees) -> dict[str, Any]:
         "block": {"tree": full, "calls": [BLOCK]},
         "block, no hasher": {"tree": trees.without("prefix-caching-off"), "calls": [[sample(15)], [sample(16)]]},
         "lengths": {"tree": full, "calls": [[sample(64)], [sample(65)], [[]], [sample(64), sample(64, 300)]]},
-        "cut": {"tree": trees.without("room-for-sampled-token"), "calls": [[sample(64)], [sample(65)]]},
+        "cut": {"tree": trees.without("room-for-sampled-token", "engine-dtype"), "calls": [[sample(64)], [sample(65)]]},
         "many": {"tree": full, "calls": [[sample(9, 5 * n) for n in range(count)] for count in (1, 32, 33, 65)]},
         "failing": {"tree": full, **failing},
         "failing, without": {"tree": trees.without("failed-call"), **failing},
@@ -78,12 +79,16 @@ def test_prompts_split_over_steps_in_another_order(outcomes: dict[str, Any]) -> 
     assert right(again, SPLIT)
     assert right(alone, SPLIT[3:4])
     assert right(outcomes["split, padded"]["calls"][0], SPLIT)
-    assert any(len(step) > 1 for step in outcomes["split"]["steps"]), "no step held the tail of one and the head of another"
+    assert any(len(step) > 1 for step in outcomes["split"]["steps"]), (
+        "no step held the tail of one and the head of another"
+    )
 
 
 def test_only_loud_breaks_mended_gives_rows_of_other_samples(outcomes: dict[str, Any]) -> None:
     for name in ("loud, split", "loud, order", "loud, shared"):
-        for call, samples in zip(outcomes[name]["calls"], (SPLIT if "shared" not in name else SHARED,) * 2, strict=False):
+        for call, samples in zip(
+            outcomes[name]["calls"], (SPLIT if "shared" not in name else SHARED,) * 2, strict=False
+        ):
             assert "value" in call, call
             assert not right(call, samples), name
 

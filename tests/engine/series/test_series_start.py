@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Trees
+    from speculators_trees import Trees
 
 pytestmark = pytest.mark.engine
 

@@ -1,4 +1,4 @@
-"""States of the real engine against transformers on the same weights, and the breaks that only the real engine shows."""
+"""States of the real engine against transformers on the same weights, and the breaks that only that engine shows."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from conftest import LOUD
 from safetensors.numpy import load_file
+from speculators_trees import LOUD
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from conftest import Engine, Run, Trees
+    from speculators_trees import Engine, Run, Trees
 
 pytestmark = pytest.mark.engine
 
@@ -37,8 +37,17 @@ CALLS = {
     "again": [_repeated, sample(30), _repeated],
     "prefix": [_prefix + sample(20), _prefix + sample(33), _prefix],
 }
-LONG = {"long": [sample(length) for length in (127, 128, 129, 500)], "mixed": [sample(n) for n in (100, 60, 300, 5, 128)]}
-LLAMA = {"max_model_len": 512, "layer_ids": LAYER_IDS, "max_num_batched_tokens": 128, "max_num_seqs": 4}
+LONG = {
+    "long": [sample(length) for length in (127, 128, 129, 500)],
+    "mixed": [sample(length) for length in (100, 60, 300, 5, 128)],
+}
+LLAMA = {
+    "max_model_len": 512,
+    "layer_ids": LAYER_IDS,
+    "max_num_batched_tokens": 128,
+    "max_num_seqs": 4,
+    "dtype": "float32",
+}
 
 
 def references(engine: Engine, target: Path, calls: dict[str, Any], folder: Path) -> dict[str, np.ndarray]:
@@ -48,7 +57,9 @@ def references(engine: Engine, target: Path, calls: dict[str, Any], folder: Path
 
 
 @pytest.fixture(scope="module")
-def deepseek_reference(engine: Engine, targets: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+def deepseek_reference(
+    engine: Engine, targets: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, np.ndarray]:
     return references(engine, targets / "deepseek", CALLS, tmp_path_factory.mktemp("reference"))
 
 
@@ -73,7 +84,9 @@ def cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return (one * other).sum(-1) / (np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1))
 
 
-def worst(run: Run, reference: dict[str, np.ndarray], call: str, samples: list[list[int]], shift: int = 1) -> list[float]:
+def worst(
+    run: Run, reference: dict[str, np.ndarray], call: str, samples: list[list[int]], shift: int = 1
+) -> list[float]:
     """Least cosine of each sample's rows, over all captured layers; `shift` 1 is the output of the layer."""
     found = []
     for index, ids in enumerate(samples):
@@ -94,9 +107,7 @@ def test_layers_shifted_by_one_differ(deepseek: Run, deepseek_reference: dict[st
     assert max(worst(deepseek, deepseek_reference, "split", CALLS["split"], shift=0)) < 0.98
 
 
-def test_prompts_split_over_steps(
-    deepseek: Run, only_loud: Run, deepseek_reference: dict[str, np.ndarray]
-) -> None:
+def test_prompts_split_over_steps(deepseek: Run, only_loud: Run, deepseek_reference: dict[str, np.ndarray]) -> None:
     """18 samples of 500 tokens do not fit a step of 8192: the 17th is split."""
     assert min(worst(deepseek, deepseek_reference, "split", CALLS["split"])) >= SAME
     wrong = worst(only_loud, deepseek_reference, "split", CALLS["split"])
@@ -121,23 +132,34 @@ def test_repeated_prompts_and_shared_prefixes(
         assert min(worst(only_loud, deepseek_reference, call, CALLS[call])) < SAME, call
 
 
-def test_prompts_longer_than_the_budget(
-    extract: Any, trees: Trees, engine: Engine, targets: Path, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def llama(extract: Any, trees: Trees, targets: Path) -> Run:
+    run: Run = extract(trees.full(), {"model_path": str(targets / "llama"), **LLAMA}, LONG)
+    return run
+
+
+@pytest.mark.parametrize("call", LONG)
+def test_prompts_longer_than_the_budget(llama: Run, engine: Engine, targets: Path, tmp_path: Path, call: str) -> None:
     """Public case 6, on another family of models."""
-    run = extract(trees.full(), {"model_path": str(targets / "llama"), **LLAMA}, LONG)
-    reference = references(engine, targets / "llama", LONG, tmp_path)
-    for call, samples in LONG.items():
-        assert min(worst(run, reference, call, samples)) >= SAME, call
+    reference = references(engine, targets / "llama", {call: LONG[call]}, tmp_path)
+    assert min(worst(llama, reference, call, LONG[call])) >= SAME
+
+
+def test_states_in_float32(llama: Run) -> None:
+    assert {call["dtype"] for call in llama.report["calls"].values()} == {"torch.float32"}
 
 
 def test_first_forward_pass(extract: Any, trees: Trees, targets: Path) -> None:
-    run = extract(trees.before("capture-with-layer-hooks"), {"model_path": str(targets / "deepseek")}, {})
+    run = extract(
+        trees.before("capture-with-layer-hooks"), {"model_path": str(targets / "deepseek"), "max_model_len": 512}, {}
+    )
     assert "get_input_embeddings" in run.report["start"]["message"]
 
 
 def test_reply_and_second_step(extract: Any, trees: Trees, targets: Path) -> None:
     tree = trees.before("reply-of-one-rank")
-    run = extract(tree, {"model_path": str(targets / "deepseek")}, {"first": [[5, 6]], "second": [[7, 8]]})
+    run = extract(
+        tree, {"model_path": str(targets / "deepseek"), "max_model_len": 512}, {"first": [[5, 6]], "second": [[7, 8]]}
+    )
     assert "Boolean value of Tensor with more than one value is ambiguous" in run.report["calls"]["first"]["message"]
     assert "sample_tokens() must be called after execute_model()" in run.report["calls"]["second"]["message"]

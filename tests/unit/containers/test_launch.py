@@ -1,3 +1,5 @@
+import itertools
+import pathlib
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ def line(engine, **wishes):
 
 
 def pairs(words):
-    return list(zip(words, words[1:], strict=False))
+    return list(itertools.pairwise(words))
 
 
 @pytest.mark.parametrize("gpus", [Gpus(), Gpus(count=8), Gpus(ids=("0", "3"))])
@@ -141,8 +143,8 @@ def test_root_writes_as_the_owner_of_the_run_directory(tmp_path, monkeypatch):
         st_uid, st_gid = 1234, 5678
 
     monkeypatch.setattr(launch.os, "getuid", lambda: 0)
-    monkeypatch.setattr(launch.Path, "stat", lambda *_a, **_k: Status)
-    monkeypatch.setattr(launch.Path, "exists", lambda _self: True)
+    monkeypatch.setattr(pathlib.Path, "stat", lambda *_a, **_k: Status)
+    monkeypatch.setattr(pathlib.Path, "exists", lambda _self: True)
     assert launch.caller(tmp_path) == (1234, 5678)
     monkeypatch.setattr(launch.os, "getuid", lambda: 77)
     monkeypatch.setattr(launch.os, "getgid", lambda: 88)

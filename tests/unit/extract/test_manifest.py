@@ -11,6 +11,7 @@ HEAD = manifest.Head(
     layer_ids=(2, 4, 5, 8),
     hidden_size=64,
     dtype="bfloat16",
+    computed_in="float32",
     samples=1000,
     dataset_sha256="d",
     stack="s",

@@ -1,6 +1,8 @@
 """Answers are kept row by row, asked for again only where missing, and counted where they fail."""
 
 import asyncio
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftkiln.errors import EngineError
+from draftkiln.errors import EngineError, ExitCode
 from draftkiln.prepare import answers, server
 from draftkiln.prepare.answers import Answer, Job, Prompt, Store
 from draftkiln.prepare.samples import Limits, Outcome
@@ -129,6 +131,30 @@ def test_a_server_and_what_it_started_are_stopped_also_after_an_error(monkeypatc
     with pytest.raises(KeyError), server.running(tmp_path, log, max_model_len=8, max_num_seqs=1) as port:
         raise KeyError(port)
     child = int(next(line for line in log.read_text().splitlines() if line.startswith("child")).split()[1])
+    wait_until_gone(child)
+
+
+def test_a_server_is_stopped_when_the_stage_is_terminated(tmp_path):
+    program = f"""
+import sys, time
+from pathlib import Path
+from draftkiln.prepare import server
+server.command = lambda _target, port, **_: [sys.executable, "-c", {HEALTHY!r}, str(port)]
+with server.running(Path("."), Path({str(tmp_path / "server.log")!r}), max_model_len=8, max_num_seqs=1):
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+    stage = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert stage.stdout is not None
+    assert stage.stdout.readline() == "ready\n"
+    stage.send_signal(signal.SIGTERM)
+    assert stage.wait(20) == ExitCode.TERMINATED
+    stage.stdout.close()
+    line = next(line for line in (tmp_path / "server.log").read_text().splitlines() if line.startswith("child"))
+    wait_until_gone(int(line.split()[1]))
+
+
+def wait_until_gone(child):
     deadline = time.monotonic() + 10
     while alive(child) and time.monotonic() < deadline:
         time.sleep(0.05)

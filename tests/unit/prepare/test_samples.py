@@ -130,6 +130,21 @@ def test_synthetic_conversations_have_exactly_the_asked_tokens_and_come_out_the_
     assert made != synthetic.conversations(words, 5, seed=4, max_tokens=128)
 
 
+def test_synthetic_answers_can_follow_what_a_target_says(words):
+    asked = []
+
+    def answer(prompt, count):
+        asked.append(prompt)
+        return [f"word{(prompt[-2] + number) % 200}" for number in range(count)]
+
+    made = synthetic.conversations(words, 3, seed=3, max_tokens=64, answer=answer)
+    for prompt, row in zip(list(asked), made, strict=True):
+        rendered = words.render(row.messages).input_ids
+        assert rendered[: len(prompt)] == prompt
+        assert len(rendered) == 64
+        assert row.messages[1]["content"].split()[0] == answer(prompt, 1)[0]
+
+
 def test_synthetic_held_out_prompts_are_other_questions(words):
     asked = {row.messages[0]["content"] for row in synthetic.conversations(words, 20, seed=3, max_tokens=64)}
     apart = synthetic.held_out(words, 20, seed=3)

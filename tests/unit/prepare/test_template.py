@@ -151,6 +151,20 @@ def test_case_18_markers_of_the_template_are_used_and_end_with_the_end_of_turn(t
     assert trained(template, talk("One?", "First.", "Two?", "Second.")) == ["First.<|im_end|>", "Second.<|im_end|>"]
 
 
+def test_markers_that_reach_into_the_prompt_refuse_the_row():
+    tokenizer = Marking()
+
+    def shifted(messages, *, return_assistant_tokens_mask=False, **options):
+        output = Tokenizer.apply_chat_template(tokenizer, messages, **options)
+        if return_assistant_tokens_mask:
+            output["assistant_masks"] = [0, *[1] * (len(output["input_ids"]) - 1)]
+        return output
+
+    tokenizer.apply_chat_template = shifted
+    with pytest.raises(RefusedRowError, match="marks token 1 of a prompt of"):
+        Template(tokenizer).render(talk("One?", "First."))
+
+
 def test_markers_that_come_back_all_zero_are_not_believed():
     tokenizer = Marking()
     tokenizer.apply_chat_template = lambda messages, return_assistant_tokens_mask=False, **options: (

@@ -34,3 +34,18 @@ def test_a_misspelt_key_is_named(tmp_path, monkeypatch):
         model.read("s")
     assert "devise" in caught.value.why
     assert "device" in caught.value.why
+
+
+def test_exec_hands_python_what_stands_behind_the_dashes(monkeypatch, tmp_path):
+    from draftkiln import cli
+    from draftkiln.stack import command, environment
+
+    made = environment.Environment(model.read("spec0.9.0-vllm0.32.0-cpu"), tmp_path / "python", tmp_path / "overlay")
+    monkeypatch.setattr(environment, "ensure", lambda _name: made)
+    called = []
+    monkeypatch.setattr(command.os, "execve", lambda *arguments: called.append(arguments))
+    with pytest.raises(TypeError):
+        cli.main(["stack", "exec", "--path", str(tmp_path), "STACK", "--", "-m", "pytest", "-x", "--", "a"])
+    (python, words, variables) = called[0]
+    assert words == [str(python), "-m", "pytest", "-x", "--", "a"]
+    assert variables["PYTHONPATH"].split(":")[-1] == str(tmp_path)

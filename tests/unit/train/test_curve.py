@@ -16,7 +16,13 @@ SCHEDULE = Schedule((((3, 4), (1,)), ((0,), (2, 5))), training=6, ratio=0.9, max
 
 def report(step: int, loss: float) -> dict[str, Any]:
     values = {"loss": loss, "full_acc_0": 0.5, "full_acc_1": 0.25}
-    return {"train": values, "profile": {"tokens_per_s": 9.87}, "epoch": 0, "lr": 1e-3, "global_step": step}
+    return {
+        "train": values,
+        "profile": {"tokens_per_s": 9.87, "step_ms": 500.0},
+        "epoch": 0,
+        "lr": 1e-3,
+        "global_step": step,
+    }
 
 
 def listening(path: Path) -> tuple[Curve, logging.Logger]:
@@ -36,6 +42,7 @@ def test_each_step_is_a_line(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 1]
     assert (lines[0]["loss"], lines[0]["accuracy"], lines[0]["tokens_per_second"]) == (4.0, [0.5, 0.25], 9.9)
+    assert 0.5 <= lines[0]["seconds"] < 5
     assert (lines[1]["validation"], lines[1]["accuracy"]) == (True, [0.6, 0.3])
     assert (len(curve.training), len(curve.validation)) == (1, 1)
 

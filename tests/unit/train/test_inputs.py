@@ -6,7 +6,7 @@ from draftkiln.errors import DataError, ExitCode, ProblemsError
 from draftkiln.extract.manifest import Head
 from draftkiln.train import inputs
 
-HEAD = Head((2, 4, 5, 8), 256, "bfloat16", 48, "d", "s", "w")
+HEAD = Head((2, 4, 5, 8), 256, "bfloat16", "float32", 48, "d", "s", "w")
 
 
 def check(head: Head, aux: tuple[int, ...] = (2, 4, 5), dtype: str = "bfloat16") -> str:

@@ -60,7 +60,7 @@ def write(folder: Path, *, sharded: bool) -> Path:
 
 
 @pytest.mark.parametrize("sharded", [True, False])
-def test_case_53_the_folder_for_the_trainer_holds_the_text_weights_alone(tmp_path: Path, sharded: bool) -> None:
+def test_case_53_the_folder_for_the_trainer_holds_the_text_weights_alone(tmp_path: Path, *, sharded: bool) -> None:
     target = write(tmp_path / "target", sharded=sharded)
     files = verifier.weight_map(target)
     verifier.write_folder(target, tmp_path / "verifier", verifier.find(files, tied=False), files)

@@ -81,7 +81,8 @@ def made(folder, states, **changes):
     path = write(folder, states)
     receipt = manifest.Receipt(0, len(states), path.stat().st_size, samples.checksum(path))
     fields = {
-        "layer_ids": LAYERS, "hidden_size": 32, "dtype": "bfloat16", "samples": 1,
+        "layer_ids": LAYERS, "hidden_size": 32, "dtype": "bfloat16",
+        "computed_in": "float32", "samples": 1,
         "dataset_sha256": "d", "stack": "s", "patched_wheel_sha256": "p", **changes,
     }  # fmt: skip
     return path, manifest.Manifest(manifest.Head(**fields), {0: receipt})

@@ -197,7 +197,7 @@ def attempt(action: Any) -> dict[str, Any]:
     """Return what `action` returns, or the error that it raises."""
     try:
         return {"value": action()}
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the error is the result
         return {"error": type(error).__name__, "message": str(error), "traceback": traceback.format_exc()}
 
 
@@ -205,7 +205,7 @@ def play(targets: Path, scenario: dict[str, Any]) -> dict[str, Any]:
     """Build a generator as the scenario says and make its calls."""
     outcome: dict[str, Any] = {"calls": []}
     with imported(scenario["tree"]) as (module, worker_module):
-        module.MultiprocExecutor = lambda vllm_config: StubExecutor(worker_module, scenario.get("executor", {}))
+        module.MultiprocExecutor = lambda **_: StubExecutor(worker_module, scenario.get("executor", {}))
         log = StringIO()
         module.log.logger.addHandler(logging.StreamHandler(log))
         built: list[Any] = []

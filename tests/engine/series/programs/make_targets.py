@@ -113,9 +113,8 @@ def main() -> None:
     """Write FOLDER/deepseek, FOLDER/llama and FOLDER/coded."""
     folder = Path(sys.argv[1])
     words = {f"w{i}": i for i in range(VOCABULARY)}
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(WordLevel(words, unk_token="w2")), bos_token="w0", eos_token="w1", unk_token="w2"
-    )
+    special = {"unk_token": "w2", "bos_token": "w0", "eos_token": "w1"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(words, unk_token="w2")), **special)
     for name, build in (("deepseek", deepseek), ("llama", llama)):
         model = build()
         fill(model)

@@ -1,0 +1,90 @@
+import json
+
+import pytest
+
+from draftkiln import durable
+from draftkiln.containers import base
+from draftkiln.errors import ContainerError, ExitCode, PinError, StackError, SystemMissingError
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    monkeypatch.setenv("DRAFTKILN_CACHE", str(tmp_path))
+    record = base._record("cpu")
+    record.parent.mkdir(parents=True)
+    tar = record.with_name("base.tar")
+    tar.write_bytes(b"root file system")
+    values = {"sha256": durable.sha256_file(tar), "description": base.read("cpu").model_dump(), "packages": ["a 1 all"]}
+    record.write_text(json.dumps(values))
+    return tar
+
+
+def test_a_made_base_is_kept(made):
+    found = base.kept("cpu")
+    assert found.tar == made
+    assert found.packages == ("a 1 all",)
+
+
+def test_a_base_tar_with_the_wrong_hash_is_refused(made):
+    made.write_bytes(b"other")
+    with pytest.raises(PinError, match="wrong hash") as caught:
+        base.kept("cpu")
+    assert caught.value.code is ExitCode.PIN
+    assert "its record" in caught.value.why
+
+
+@pytest.mark.usefixtures("made")
+def test_a_base_tar_that_is_not_the_pinned_one_is_refused():
+    with pytest.raises(PinError, match="wrong hash") as caught:
+        base.kept("cpu", "f" * 64)
+    assert "the pinned one" in caught.value.why
+    assert "f" * 64 in caught.value.why
+
+
+@pytest.mark.usefixtures("made")
+def test_a_changed_description_makes_a_base_anew(monkeypatch):
+    changed = base.read("cpu").model_copy(update={"packages": ["python3"]})
+    monkeypatch.setattr(base, "read", lambda _name: changed)
+    assert base.kept("cpu") is None
+
+
+def test_an_unknown_base_names_the_known_ones():
+    with pytest.raises(StackError, match="no base named 'tpu'") as caught:
+        base.read("tpu")
+    assert "cpu, cuda" in caught.value.why
+
+
+def test_mmdebstrap_is_named_when_it_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setenv("DRAFTKILN_CACHE", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemMissingError, match="mmdebstrap"):
+        base.make("cpu")
+
+
+def test_a_failed_base_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setenv("DRAFTKILN_CACHE", str(tmp_path / "cache"))
+    program = tmp_path / "mmdebstrap"
+    program.write_text("#!/bin/sh\necho 'E: the mirror is away' >&2\nexit 25\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(ContainerError, match="cannot be made") as caught:
+        base.make("cpu")
+    assert "mirror is away" in caught.value.why
+    assert base.kept("cpu") is None
+    assert list(base._record("cpu").parent.iterdir()) == []
+
+
+def test_what_names_the_build_machine_or_its_mirror_is_removed(tmp_path):
+    words = " ".join(base.command(base.read("cpu"), tmp_path / "b.tar", tmp_path / "l"))
+    for file in ("etc/hostname", "etc/resolv.conf", "etc/machine-id", "etc/apt/sources.list", "var/log/*"):
+        assert file in words
+
+
+def test_a_snapshot_pins_the_mirrors_state(tmp_path):
+    pinned = base.read("cpu").model_copy(update={"snapshot": "20260405T000000Z"})
+    words = base.command(pinned, tmp_path / "b.tar", tmp_path / "l")
+    assert "/20260405T000000Z/ bookworm main" in words[-1]
+
+
+def test_a_gpu_base_brings_what_triton_compiles_with():
+    assert {"gcc", "libc6-dev", "libpython3.11-dev"} <= set(base.read("cuda").packages)

@@ -1,0 +1,150 @@
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from io import BytesIO
+
+import pytest
+
+from draftkiln import cli
+from draftkiln.containers import bundle
+from draftkiln.containers.locked import Locked
+from draftkiln.errors import ExitCode, UsageError
+
+PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+def wheel(name, text="VALUE = 1\n", extra=None):
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(f"{name}/__init__.py", text)
+        archive.writestr(f"{name}-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        for path, content in (extra or {}).items():
+            archive.writestr(path, content)
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A bundle of two made-up wheels in parts of 100 bytes."""
+    out = tmp_path / "bundle"
+    data = {"one-1.0-py3-none-any.whl": wheel("one"), "two-1.0-py3-none-any.whl": wheel(
+        "two", extra={"two-1.0.data/scripts/two": "#!python\n", "two-1.0.data/purelib/two/more.py": ""}
+    )}  # fmt: skip
+    items = [bundle.Item(name, BytesIO(content), len(content)) for name, content in data.items()]
+    head = {
+        "kind": "wheels", "stack": "s", "python": PYTHON, "machine": os.uname().machine, "on_host": {},
+        "environment": {"HF_HUB_OFFLINE": "1"},
+    }  # fmt: skip
+    bundle._write(out, head, items, 100, 1)
+    return out
+
+
+def install(folder, *words):
+    command = [sys.executable, "-I", str(folder / "install.py"), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_parts_are_no_larger_than_asked_and_install_with_python_alone(written, tmp_path):
+    assert max(path.stat().st_size for path in written.glob("part-*")) == 100
+    done = install(written, "--target", str(tmp_path / "t"))
+    assert done.returncode == 0, done.stderr
+    code = "import one, two, two.more, os; print(one.VALUE, os.path.dirname(one.__file__))"
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(tmp_path / "t")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.split() == ["1", str(tmp_path / "t" / "one")]
+    assert (tmp_path / "t" / "bin" / "two").stat().st_mode & 0o111
+    assert "HF_HUB_OFFLINE='1'" in (tmp_path / "t" / "env.sh").read_text()
+
+
+def test_all_missing_and_changed_parts_are_named_and_nothing_is_installed(written, tmp_path):
+    (written / "part-0001").unlink()
+    (written / "part-0003").write_bytes(b"x" * 100)
+    done = install(written, "--target", str(tmp_path / "t"))
+    assert done.returncode == 1
+    assert "part-0001 is missing" in done.stderr
+    assert "part-0003 has other bytes" in done.stderr
+    assert not (tmp_path / "t").exists()
+
+
+def test_an_install_that_was_cut_goes_on_where_it_stopped(written, tmp_path):
+    target = tmp_path / "t"
+    assert install(written, "--target", str(target)).returncode == 0
+    journal = target / ".draftkiln-bundle"
+    first = journal.read_text().splitlines()[0]
+    journal.write_text(first + "\n")
+    shutil.rmtree(target / "two")
+    (target / "one" / "__init__.py").write_text("VALUE = 2\n")
+    done = install(written, "--target", str(target))
+    assert "installed two" in done.stdout
+    assert "installed one" not in done.stdout
+    assert (target / "two" / "__init__.py").exists()
+    assert (target / "one" / "__init__.py").read_text() == "VALUE = 2\n"
+
+
+def test_what_the_bundle_leaves_out_must_be_on_the_host(written, tmp_path):
+    file = written / "bundle.json"
+    values = json.loads(file.read_text())
+    file.write_text(json.dumps(values | {"on_host": {"no-such-package": "1.0"}, "python": "3.1"}))
+    done = install(written, "--target", str(tmp_path / "t"))
+    assert done.returncode == 1
+    assert "no-such-package 1.0 must be on this host" in done.stderr
+    assert "for Python 3.1" in done.stderr
+
+
+def test_a_bundle_that_was_cut_short_is_no_bundle(tmp_path):
+    class Broken(BytesIO):
+        def read(self, *_):
+            raise RuntimeError("cut")
+
+    with pytest.raises(RuntimeError):
+        bundle._write(tmp_path / "b", {}, [bundle.Item("x", Broken(), 0)], 100, 1)
+    assert not (tmp_path / "b" / "bundle.json").exists()
+
+
+def test_the_same_inputs_give_the_same_parts(tmp_path):
+    for name in ("a", "b"):
+        bundle._write(tmp_path / name, {"kind": "wheels"}, [bundle.Item("x", BytesIO(b"abc" * 99), 0)], 64, 1)
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+    assert bundle.own_files() == bundle.own_files()
+
+
+def test_a_freeze_file_leaves_out_exactly_what_is_there(tmp_path):
+    file = tmp_path / "freeze.txt"
+    file.write_text("Torch==2.10.0+cu128\nnumpy==2.0.0\nmine @ file:///x.whl\n# c\n-e git+x\nPyYAML==6.0\n")
+    have = bundle.read_freeze(file)
+    packages = [
+        Locked(name, version, frozenset())
+        for name, version in (("torch", "2.10.0"), ("numpy", "2.1.0"), ("pyyaml", "6.0"))
+    ]
+    assert bundle.on_host(packages, have, same_release=False) == {"pyyaml": "6.0"}
+    assert bundle.on_host(packages, have, same_release=True) == {"pyyaml": "6.0", "torch": "2.10.0+cu128"}
+
+
+@pytest.mark.parametrize(("text", "size"), [("60M", 60 << 20), ("2G", 2 << 30), ("7", 7), ("1K", 1024)])
+def test_sizes(text, size):
+    assert bundle.size_of(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "60MB", "-1", "x"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(UsageError, match="not a size"):
+        bundle.size_of(text)
+
+
+def test_a_bundle_of_nothing_is_refused(capsys):
+    assert cli.main(["bundle"]) == ExitCode.USAGE
+    assert "name a stack or a recipe" in capsys.readouterr().err
+
+
+def test_a_stack_that_does_not_exist_is_named(capsys):
+    assert cli.main(["bundle", "--stack", "nope"]) == ExitCode.STACK
+    assert "no stack named 'nope'" in capsys.readouterr().err

@@ -1,0 +1,99 @@
+import os
+
+import pytest
+
+from draftkiln import cli
+from draftkiln.containers import stage
+from draftkiln.containers.launch import Gpus
+from draftkiln.containers.stage import Wishes
+from draftkiln.errors import ExitCode, RunDirectoryError
+
+RECIPE = """\
+schema_version: 1
+name: small
+stacks: {{extract: {extract}, train: spec0.9.0-vllm0.32.0-cpu, evaluate: spec0.9.0-vllm0.32.0-cpu}}
+target: {{source: {{path: {target}}}, tensor_parallel_size: {tp}}}
+layers: {{aux: [2, 4, 5]}}
+data: {{source: {{path: {data}}}}}
+train: {{draft: {{num_attention_heads: 8, num_key_value_heads: 8, intermediate_size: 64}}}}
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path, monkeypatch):
+    monkeypatch.setenv("DRAFTKILN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("HF_HOME", raising=False)
+    (tmp_path / "target").mkdir()
+    (tmp_path / "data.jsonl").write_text("")
+
+    def write(extract="spec0.3.0-vllm0.16.0-cpu", tp=1):
+        file = tmp_path / "small.yaml"
+        text = RECIPE.format(extract=extract, target=tmp_path / "target", data=tmp_path / "data.jsonl", tp=tp)
+        file.write_text(text)
+        return file
+
+    return write
+
+
+def test_a_stage_sees_what_it_reads_and_writes_its_run_directory_alone(recipe, tmp_path):
+    file = recipe()
+    launch = stage.launch("extract", file, tmp_path / "run", Wishes())
+    writable = {str(mount.source) for mount in launch.mounts if mount.writable}
+    assert writable == {str(tmp_path / "run"), str(tmp_path / "cache" / "compiled" / "spec0.3.0-vllm0.16.0-cpu")}
+    read = {str(mount.source) for mount in launch.mounts if not mount.writable}
+    assert read == {str(file), str(tmp_path / "target"), str(tmp_path / "data.jsonl")}
+    assert launch.command == ("extract", "--recipe", str(file), "--run", str(tmp_path / "run"))
+    assert launch.gpus is None
+    assert launch.network == "none"
+
+
+def test_each_stage_runs_in_the_image_of_its_stack(recipe, tmp_path):
+    file = recipe()
+    assert stage.launch("extract", file, tmp_path / "run", Wishes()).image.endswith("/spec0.3.0-vllm0.16.0-cpu")
+    assert stage.launch("train", file, tmp_path / "run", Wishes()).image.endswith("/spec0.9.0-vllm0.32.0-cpu")
+
+
+def test_a_gpu_stack_gets_as_many_gpus_as_workers(recipe, tmp_path):
+    file = recipe(extract="spec0.3.0-vllm0.16.0-cu128", tp=8)
+    launch = stage.launch("extract", file, tmp_path / "run", Wishes())
+    assert (launch.gpus, launch.workers) == (Gpus(count=8), 8)
+    chosen = stage.launch("extract", file, tmp_path / "run", Wishes(gpus=Gpus(ids=("4", "5"))))
+    assert chosen.gpus == Gpus(ids=("4", "5"))
+
+
+def test_case_32_a_cpu_stack_never_asks_for_gpus(recipe, tmp_path):
+    assert stage.launch("extract", recipe(), tmp_path / "run", Wishes(gpus=Gpus())).gpus is None
+
+
+def test_case_63_a_run_directory_of_another_user_is_refused_before_the_start(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(RunDirectoryError, match="cannot be written") as caught:
+        stage.launch("extract", recipe(), tmp_path / "run", Wishes())
+    assert "chown" in caught.value.fix
+
+
+def test_dry_run_prints_the_line_and_runs_nothing(recipe, tmp_path, stub, capsys, monkeypatch):
+    asked = stub("podman")
+    monkeypatch.setenv("DRAFTKILN_CACHE", str(tmp_path / "cache"))
+    words = ["image", "stage", "extract", "--recipe", str(recipe()), "--run", str(tmp_path / "run"), "--dry-run"]
+    assert cli.main(words) == ExitCode.OK
+    assert capsys.readouterr().out.startswith("podman run --pull never --rm --label draftkiln.run=")
+    assert asked.calls == []
+
+
+def test_a_detached_stage_stays_and_is_named_after_its_run(recipe, tmp_path, stub, capsys):
+    asked = stub("podman")
+    words = ["image", "stage", "extract", "--recipe", str(recipe()), "--run", str(tmp_path / "run"), "--detach"]
+    assert cli.main(words) == ExitCode.OK
+    line = next(call for call in asked.calls if call[0] == "run")
+    assert "--detach" in line
+    assert "--rm" not in line
+    assert line[line.index("--name") + 1].startswith("draftkiln-small-extract-")
+    assert f"draftkiln.run={tmp_path / 'run'}" in line
+    assert "status, logs or stop" in capsys.readouterr().out
+
+
+def test_a_stage_that_does_not_exist(recipe, tmp_path, capsys):
+    words = ["image", "stage", "cook", "--recipe", str(recipe()), "--run", str(tmp_path / "run")]
+    assert cli.main(words) == ExitCode.USAGE
+    assert "prepare, extract" in capsys.readouterr().err
