@@ -33,7 +33,7 @@ def outcome(stack, program, model, tmp_path, text=""):
 
 @BOTH
 def test_the_engine_answers_as_the_closed_form_says(stack, small, tmp_path):
-    source = random.Random(11)  # noqa: S311 - repeatable, not secret
+    source = random.Random(11)
     prompts = [[source.randrange(len(language.TOKENS)) for _ in range(length)] for length in (1, 3, 9, 30, 200)]
     found = outcome(stack, "target_generate.py", small, tmp_path, json.dumps(prompts))
     assert found["tokens"] == [language.continuation(prompt, 48) for prompt in prompts]

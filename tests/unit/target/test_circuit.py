@@ -63,7 +63,7 @@ def written(x):
 
 @pytest.fixture(scope="module")
 def run():
-    source = random.Random(7)  # noqa: S311 - repeatable, not secret
+    source = random.Random(7)
     tokens = [source.randrange(len(language.TOKENS)) for _ in range(64)]
     table = floats(CIRCUIT.embedding())
     states, shares = attended(table[tokens])

@@ -6,7 +6,7 @@ from draftkiln.target import language
 
 
 def text(seed, length=40):
-    source = random.Random(seed)  # noqa: S311 - repeatable, not secret
+    source = random.Random(seed)
     return [source.randrange(256) for _ in range(length)]
 
 
