@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from safetensors.numpy import load_file, save_file
 
 from draftkiln.target import language
 from draftkiln.target.make import make
@@ -58,8 +57,7 @@ def test_case_53_weights_under_an_unknown_prefix_are_refused_by_naming_some(smal
     shutil.copytree(small, folder)
     (folder / "model.safetensors.index.json").unlink()
     (file,) = folder.glob("*.safetensors")
-    weights = {name.replace("language_model.model", "language_model.decoder"): t for name, t in load_file(file).items()}
-    save_file(weights, file, metadata={"format": "pt"})
+    file.write_bytes(file.read_bytes().replace(b'"language_model.model.', b'"language_model.other.'))
     done = stacks.run(stacks.TRAIN, [PROGRAMS / "target_reference.py", folder, tmp_path / "out.json"])
     assert "weights of its text part are missing, such as model.embed_tokens.weight" in done.stderr
-    assert "decoder.embed_tokens.weight" in done.stderr
+    assert "other.embed_tokens.weight" in done.stderr
