@@ -28,6 +28,8 @@ _REVISION = re.compile(r"[0-9a-f]{40}")
 _WANTED = {".safetensors", ".json", ".jinja", ".txt", ".py", ".model", ".tiktoken"}
 """Suffixes of what an engine loads; other formats of the same weights, pictures and papers stay on the Hub."""
 _BLOCK = 1 << 20
+_TRANSPORTS = {"httpcore", "httpx", "httpx2", "requests", "urllib3"}
+"""Packages whose errors mean that the connection failed; huggingface_hub lets them through, each release another's."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def fetch_revision(
         StorageError: the files do not fit.
         SystemMissingError: huggingface_hub is not installed here.
     """
-    _refuse_offline(repository)
+    refuse_offline(repository)
     if importlib.util.find_spec("huggingface_hub") is None:
         raise SystemMissingError(
             "cannot fetch from the Hub: huggingface_hub is not installed here",
@@ -83,7 +85,7 @@ def fetch_revision(
         )
     from huggingface_hub import snapshot_download
 
-    with _hub_errors(repository, revision):
+    with _hub_errors(repository, revision), durable.storage_errors(folder):
         files = listed(repository, revision, token)
         _refuse_without_room(folder, files)
         announce(f"{repository}@{revision[:12]}: {len(files)} files, {sum(file.size for file in files) / 1e9:.1f} GB")
@@ -162,7 +164,8 @@ def _forget(folder: Path, names: Iterable[str]) -> None:
     (folder / NAME).unlink(missing_ok=True)
 
 
-def _refuse_offline(repository: str) -> None:
+def refuse_offline(repository: str) -> None:
+    """Raise a `NetworkError` where the environment allows no network."""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
         raise NetworkError(
             f"cannot fetch {repository}: HF_HUB_OFFLINE is set",
@@ -203,7 +206,11 @@ def _hub_errors(repository: str, revision: str) -> Iterator[None]:
             why=_first_line(error),
             fix="check the name and the commit, and HF_TOKEN where the repository is private",
         ) from error
-    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError) as error:
+    except Exception as error:
+        if not isinstance(error, (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError)) and (
+            type(error).__module__.split(".")[0] not in _TRANSPORTS
+        ):
+            raise
         raise NetworkError(
             f"cannot fetch {repository}",
             why=_first_line(error),
