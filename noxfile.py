@@ -27,11 +27,6 @@ def _install(session: nox.Session) -> None:
     session.install("--quiet", "--no-deps", "--no-build-isolation", "-e", ".")
 
 
-def _install_for_images(session: nox.Session) -> None:
-    session.install("--quiet", "--require-hashes", "-r", "requirements/images.lock")
-    _install(session)
-
-
 def _draftkiln(session: nox.Session, *arguments: str) -> None:
     _install(session)
     session.run("draftkiln", *arguments)
@@ -150,7 +145,7 @@ def base(session: nox.Session) -> None:
 @nox.session
 def build(session: nox.Session) -> None:
     """Build a stack's image from pinned inputs and write its bill of materials: `nox -s build -- --stack S`."""
-    _install_for_images(session)
+    _install(session)
     session.run("draftkiln", "image", "build", *session.posargs)
 
 
@@ -187,7 +182,7 @@ def bundle(session: nox.Session) -> None:
 @nox.session
 def container_tests(session: nox.Session) -> None:
     """Run the tests that need a real container engine; they build and run small images."""
-    _install_for_images(session)
+    _install(session)
     session.run("pytest", "tests/container", "-m", "container", *session.posargs)
 
 
@@ -196,7 +191,7 @@ def lock(session: nox.Session) -> None:
     """Resolve locks anew: stacks by name (default all), or `tools` for requirements/."""
     _install(session)
     if session.posargs == ["tools"]:
-        for name in ("nox", "dev", "pytest", "images"):
+        for name in ("nox", "dev", "pytest"):
             session.run(
                 "uv", "pip", "compile", "--quiet", "--universal", "--generate-hashes", "--no-header", "--no-annotate",
                 "--no-emit-index-url", "--python-version", "3.11",

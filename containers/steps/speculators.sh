@@ -1,5 +1,6 @@
 # Step of the Containerfile: the (patched) wheel of speculators, without its dependencies: the lock has them.
 set -eu
+umask 022
 wheel=$(basename /mnt/speculators-*.whl)
 version=${wheel#speculators-}
 home=$(mktemp -d)
@@ -8,9 +9,9 @@ echo "speculators==${version%%-*} --hash=sha256:${SPECULATORS_SHA256}" > "$home/
 /mnt/uv pip install --quiet --python /opt/env/bin/python --no-index --find-links /mnt \
     --no-deps --no-build --require-hashes --link-mode copy --requirement "$home/requirements.txt"
 # uv notes when it saw a wheel, which is no fact about the image.
-find /opt/env/lib -path '*.dist-info/uv_cache.json' -delete
-sed -i '/\.dist-info\/uv_cache\.json,/d' /opt/env/lib/python*/site-packages/*.dist-info/RECORD
-PYTHONHASHSEED=0 python -m compileall -q --invalidation-mode unchecked-hash \
-    /opt/env/lib/python*/site-packages/speculators
-chmod -R u=rwX,go=rX /opt/env/lib/python*/site-packages/speculators*
+cd "/opt/env/lib/python${PYTHON}/site-packages"
+rm -f speculators-*.dist-info/uv_cache.json
+sed -i '/\.dist-info\/uv_cache\.json,/d' speculators-*.dist-info/RECORD
+PYTHONHASHSEED=0 python -m compileall -q --invalidation-mode unchecked-hash speculators
+chmod -R u=rwX,go=rX speculators*
 rm -rf "$home" /tmp/*

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 _UNPACKED = 1.9
 """Measured: an environment with compiled Python files takes 1.8 times the size of its wheels."""
-_COPIES = 4
-"""Measured: while podman commits a layer, it lies on the disk in its container, as two archives and in the store."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +102,9 @@ def check_room(context: Path, place: Path) -> None:
     Raises:
         StorageError: it has not.
     """
-    wheels = sum(file.stat().st_size for file in (context / "environment" / "wheels").glob("*.whl"))
-    needed = int(wheels * _UNPACKED * _COPIES) + 3 * (context / "base.tar").stat().st_size
+    layers = [sum(file.stat().st_size for file in context.glob(f"{part}/wheels/*.whl")) for part in contexts.PARTS]
+    # While one layer is committed it lies there four times, every other one twice.
+    needed = int(_UNPACKED * (2 * sum(layers) + 2 * max(layers))) + 3 * (context / "base.tar").stat().st_size
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -14,14 +15,19 @@ from draftkiln.containers import wheelhouse
 from draftkiln.stack import uv
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from draftkiln.containers.inputs import Inputs
+    from draftkiln.containers.locked import Locked
 
 _CARRIED = ("src/", "containers/", "patches/", "recipes/", "LICENSE", "NOTICE")
 """What of the checkout an image holds, below /opt/draftkiln."""
-STEPS = ("environment", "speculators")
-"""Steps of the Containerfile that run a script; each sees one folder of the context."""
+PARTS = ("nvidia", "torch", "rest")
+"""Parts of the locked environment, each a layer."""
+STEPS = {"nvidia": "wheels", "torch": "wheels", "rest": "wheels", "finish": "finish", "speculators": "speculators"}
+"""Folders of the context that a RUN of the Containerfile sees, and the script in containers/steps/ that it runs."""
+_TORCH = ("torch", "triton")
 _LAUNCHER = """\
 #!/opt/env/bin/python
 import sys
@@ -41,27 +47,42 @@ def assemble(inputs: Inputs, folder: Path | None = None) -> Path:
         NetworkError: wheels are missing and the index cannot be reached.
         StorageError: no room.
     """
-    wheels = wheelhouse.fetch(inputs.packages, inputs.platform)
+    wheels = dict(zip(inputs.packages, wheelhouse.fetch(inputs.packages, inputs.platform), strict=True))
     target = folder or cache.root() / "contexts" / inputs.name
     with durable.storage_errors(target):
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
         root = checkout.root()
         _put(root / "containers" / "Containerfile", target / "Containerfile")
-        for step in STEPS:
-            _put(_step(step), target / step / "step.sh")
-            _put(uv.program(), target / step / "uv", mode=0o755)
-        _put(inputs.requirements, target / "environment" / "requirements.lock")
+        for folder_name, step in STEPS.items():
+            _put(_step(step), target / folder_name / "step.sh")
+            _put(uv.program(), target / folder_name / "uv", mode=0o755)
         _put(inputs.speculators, target / "speculators" / inputs.speculators.name)
-        (target / "environment" / "wheels").mkdir()
-        for wheel in wheels:
-            _link(wheel, target / "environment" / "wheels" / wheel.name)
+        for part, packages in parts(inputs.packages).items():
+            _write(target / part / "wheels.lock", part_lock(packages))
+            (target / part / "wheels").mkdir()
+            for package in packages:
+                _link(wheels[package], target / part / "wheels" / wheels[package].name)
         if isinstance(inputs.base, str):
             tarfile.open(target / "base.tar", "w").close()
         else:
             _link(inputs.base.tar, target / "base.tar")
         _tree(inputs, root, target / "tree")
     return target
+
+
+def parts(packages: Sequence[Locked]) -> dict[str, list[Locked]]:
+    """The three parts of an environment, each a layer: NVIDIA's libraries, torch, the rest."""
+    found: dict[str, list[Locked]] = {part: [] for part in PARTS}
+    for package in packages:
+        part = "nvidia" if package.name.startswith("nvidia-") else "torch" if package.name in _TORCH else "rest"
+        found[part].append(package)
+    return found
+
+
+def part_lock(packages: Sequence[Locked]) -> str:
+    """The lock of one part: what of the stack's lock this platform takes."""
+    return "".join(f"{package.pin}\n" for package in packages)
 
 
 def arguments(inputs: Inputs) -> dict[str, str]:
@@ -77,9 +98,13 @@ def arguments(inputs: Inputs) -> dict[str, str]:
         "SOURCE_DATE_EPOCH": str(inputs.epoch),
         "SPECULATORS_SHA256": inputs.speculators_sha256,
         "STACK": inputs.stack.name,
-        "STEPS_SHA256": durable.sha256_json([_step(step).read_text(encoding="utf-8") for step in STEPS]),
+        "STEPS_SHA256": durable.sha256_json([_step(step).read_text(encoding="utf-8") for step in STEPS.values()]),
         "UV_VERSION": uv.run(["--version"], what="uv does not run", fix="install it").split()[1],
         "WARM": inputs.warm,
+        **{
+            f"{part.upper()}_SHA256": hashlib.sha256(part_lock(packages).encode()).hexdigest()
+            for part, packages in parts(inputs.packages).items()
+        },
     }
 
 

@@ -49,11 +49,11 @@ KNOWN = (
         "check it with nvidia-smi; after a driver update, reboot",
     ),
     Known(
-        r"unsatisfied condition: (cuda|driver)|cuda driver version is insufficient"
-        r"|error 80[34]|no kernel image is available"
+        r"unsatisfied condition: (cuda|driver)|cuda driver version is insufficient|error 80[34]"
+        r"|no kernel image is available"
         r"|provided PTX was compiled with an unsupported toolchain",
         "NVIDIA's driver on this host is older than the CUDA version of the image (or a compat library hides it)",
-        "install the driver that the stack's CUDA needs; `draftkiln preflight` compares the two before weights load",
+        "install the driver that the stack's CUDA needs; `draftkiln preflight` compares the two before anything loads",
     ),
     Known(
         r"(lsetxattr|relabel|label).*(operation not supported|not permitted|permission denied|read-only)",

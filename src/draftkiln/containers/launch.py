@@ -54,6 +54,8 @@ class Launch:
 
     image: str
     command: tuple[str, ...]
+    program: str = "draftkiln"
+    """What is started, whatever entrypoint an image declares."""
     mounts: tuple[Mount, ...] = ()
     gpus: Gpus | None = None
     gpu_form: Literal["native", "cdi"] = "native"
@@ -88,7 +90,7 @@ def run_line(engine: Engine, launch: Launch) -> list[str]:
     words += ["--detach"] if launch.detach else ["--rm"]
     words += ["--name", launch.name] if launch.name else []
     words += ["--label", f"{LABEL}={launch.label}"] if launch.label else []
-    words += ["--entrypoint", "draftkiln"]
+    words += ["--entrypoint", launch.program]
     words += ["--network", launch.network, "--read-only", "--cap-drop", "all"]
     words += ["--security-opt", "no-new-privileges"]
     words += _user(engine, launch)

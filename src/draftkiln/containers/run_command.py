@@ -44,7 +44,7 @@ def _add_wishes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", metavar="all|COUNT|IDS", help="default: as many as the recipe's tensor parallel size")
     parser.add_argument("--gpu-form", choices=("native", "cdi"), default="native", help="cdi: docker 25 or later")
     parser.add_argument(
-        "--shm-size", metavar="SIZE|host", help="shared memory (default: 16g where several workers share it)"
+        "--shm-size", metavar="SIZE|host", help="shared memory (default: 16g where several workers need it)"
     )
     parser.add_argument("--network", default="none", help="default: none")
     parser.add_argument("--env", action="append", default=[], metavar="KEY=VALUE")

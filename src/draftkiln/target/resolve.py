@@ -6,10 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from filelock import FileLock, Timeout
-
 from draftkiln import cache, durable
 from draftkiln.errors import TargetError
+from draftkiln.lock import held
 from draftkiln.recipe.model import FetchTarget, HubTarget, MakeTarget, PathTarget
 from draftkiln.target import record
 from draftkiln.target.shape import GENERATION
@@ -44,20 +43,10 @@ def ensure(source: Source, root: Path | None = None, *, announce: Callable[[str]
     # A complete target is read without a lock: inside a container its folder is read-only.
     if isinstance(source, PathTarget) or _complete(folder):
         return folder
-    with durable.storage_errors(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder.parent / f".{folder.name}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        announce(f"target: waiting for another process that writes {folder}")
-        lock.acquire()
-    try:
+    with held(folder.parent / f".{folder.name}.lock", announce=lambda text: announce(f"target: {text}")):
         if not _complete(folder):
             announce(f"target: {_name(source)} -> {folder}")
             _obtain(source, folder)
-    finally:
-        lock.release()
     return folder
 
 

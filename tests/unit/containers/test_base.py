@@ -33,14 +33,16 @@ def test_a_base_tar_with_the_wrong_hash_is_refused(made):
     assert "its record" in caught.value.why
 
 
-def test_a_base_tar_that_is_not_the_pinned_one_is_refused(made):
+@pytest.mark.usefixtures("made")
+def test_a_base_tar_that_is_not_the_pinned_one_is_refused():
     with pytest.raises(PinError, match="wrong hash") as caught:
         base.kept("cpu", "f" * 64)
     assert "the pinned one" in caught.value.why
     assert "f" * 64 in caught.value.why
 
 
-def test_a_changed_description_makes_a_base_anew(made, monkeypatch):
+@pytest.mark.usefixtures("made")
+def test_a_changed_description_makes_a_base_anew(monkeypatch):
     changed = base.read("cpu").model_copy(update={"packages": ["python3"]})
     monkeypatch.setattr(base, "read", lambda _name: changed)
     assert base.kept("cpu") is None

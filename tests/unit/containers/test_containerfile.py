@@ -3,6 +3,8 @@ import re
 import pytest
 
 from draftkiln import checkout
+from draftkiln.containers import context
+from draftkiln.containers.locked import Locked
 
 TEXT = (checkout.root() / "containers" / "Containerfile").read_text()
 CODE = "\n".join(line for line in TEXT.splitlines() if not line.startswith("#"))
@@ -51,3 +53,13 @@ def test_every_input_that_podmans_cache_cannot_see_is_an_argument():
         if "--mount=type=bind" in stage:
             assert "ARG STEPS_SHA256" in stage
             assert "_SHA256" in stage.replace("STEPS_SHA256", "")
+
+
+def test_parts_of_the_environment_hold_every_package_once():
+    packages = [Locked(name, "1.0", frozenset("a")) for name in ("nvidia-cublas", "numpy", "torch", "triton", "vllm")]
+    found = context.parts(packages)
+    assert {part: [package.name for package in items] for part, items in found.items()} == {
+        "nvidia": ["nvidia-cublas"],
+        "torch": ["torch", "triton"],
+        "rest": ["numpy", "vllm"],
+    }

@@ -20,7 +20,7 @@ def test_facts_come_from_the_engine(stub):
 
 def test_case_32_podman_before_cdi_is_refused_with_the_reason(stub):
     stub("podman", version="3.4.4")
-    with pytest.raises(ContainerError, match="podman 3.4.4 is too old") as caught:
+    with pytest.raises(ContainerError, match=r"podman 3\.4\.4 is too old") as caught:
         engine.ask("podman")
     assert "CDI" in caught.value.why
     assert caught.value.code is ExitCode.CONTAINER
@@ -32,7 +32,7 @@ def test_old_docker_is_refused(stub):
         engine.ask("docker")
 
 
-def test_an_engine_that_cannot_be_used_gives_way_to_one_that_can(stub, monkeypatch):
+def test_an_engine_that_cannot_be_used_gives_way_to_one_that_can(stub):
     stub("podman", version="3.0.1")
     stub("docker")
     assert engine.find().kind is Kind.DOCKER
@@ -54,7 +54,7 @@ def test_a_chosen_engine_that_is_absent_is_not_replaced_by_another(stub, monkeyp
         engine.find()
 
 
-def test_a_program_that_is_no_engine_is_refused(stub):
+def test_a_program_that_is_no_engine_is_refused():
     with pytest.raises(ContainerError, match="not a container engine"):
         engine.ask(shutil.which("ls"))
 

@@ -19,7 +19,8 @@ def nobody(monkeypatch):
     monkeypatch.setenv("HOME", "/proc/no-home")
 
 
-def test_case_62_a_uid_without_a_name_gets_name_home_and_cache(nobody):
+@pytest.mark.usefixtures("nobody")
+def test_case_62_a_uid_without_a_name_gets_name_home_and_cache():
     import getpass
 
     entry.name_unknown_user()
@@ -28,7 +29,8 @@ def test_case_62_a_uid_without_a_name_gets_name_home_and_cache(nobody):
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"].startswith(os.environ["HOME"])
 
 
-def test_case_62_the_entry_runs_with_an_unknown_uid(nobody, capsys, monkeypatch):
+@pytest.mark.usefixtures("nobody")
+def test_case_62_the_entry_runs_with_an_unknown_uid(monkeypatch):
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     with pytest.raises(SystemExit) as caught:
         entry.main(["--version"])

@@ -17,8 +17,7 @@ SAID = [
         125, ExitCode.CONTAINER, "no CDI specification", "nvidia-ctk cdi generate",
     ),
     (
-        ("Error: crun: cannot stat `/lib64/libEGL_nvidia.so.550.54`: No such file or directory: failed to fulfil mount "
-        "request: open /usr/lib64/libcuda.so.550.54: no such file or directory"),
+        "Error: failed to fulfil mount request: open /usr/lib64/libcuda.so.550.54: no such file or directory",
         126, ExitCode.CONTAINER, "stale", "nvidia-ctk cdi generate",
     ),
     (

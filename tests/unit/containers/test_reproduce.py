@@ -13,14 +13,14 @@ def test_the_same_build_has_no_differences():
 
 
 def test_differences_name_identity_blobs_configuration_and_files():
-    files = {"etc/x": "-rw-r--r-- 0:0 @1 3 bbbb", "bin": "drwx", "tmp/new": "-rw"}
+    files = {"etc/x": "-rw-r--r-- 0:0 @1 3 bbbb", "bin": "drwx", "etc/new": "-rw"}
     lines = list(differences(ONE, Fingerprint("id2", {"blob2": 11}, {"Created": "b"}, files)))
     assert "image id: id1 and id2" in lines
     assert "blob only in the first: blob1 (10 bytes)" in lines
     assert "blob only in the second: blob2 (11 bytes)" in lines
     assert "configuration Created: 'a' and 'b'" in lines
     assert "/etc/x: -rw-r--r-- 0:0 @1 3 aaaa and -rw-r--r-- 0:0 @1 3 bbbb" in lines
-    assert "/tmp/new: absent and -rw" in lines
+    assert "/etc/new: absent and -rw" in lines
     assert not [line for line in lines if line.startswith("/bin")]
 
 

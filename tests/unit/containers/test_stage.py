@@ -77,17 +77,18 @@ def test_dry_run_prints_the_line_and_runs_nothing(recipe, tmp_path, stub, capsys
     monkeypatch.setenv("DRAFTKILN_CACHE", str(tmp_path / "cache"))
     words = ["image", "stage", "extract", "--recipe", str(recipe()), "--run", str(tmp_path / "run"), "--dry-run"]
     assert cli.main(words) == ExitCode.OK
-    assert capsys.readouterr().out.startswith("podman run --pull never --rm --name draftkiln-small-extract-")
+    assert capsys.readouterr().out.startswith("podman run --pull never --rm --label draftkiln.run=")
     assert asked.calls == []
 
 
-def test_a_detached_stage_stays_and_is_named_after_its_run(recipe, tmp_path, stub, capsys, monkeypatch):
+def test_a_detached_stage_stays_and_is_named_after_its_run(recipe, tmp_path, stub, capsys):
     asked = stub("podman")
     words = ["image", "stage", "extract", "--recipe", str(recipe()), "--run", str(tmp_path / "run"), "--detach"]
     assert cli.main(words) == ExitCode.OK
     line = next(call for call in asked.calls if call[0] == "run")
     assert "--detach" in line
     assert "--rm" not in line
+    assert line[line.index("--name") + 1].startswith("draftkiln-small-extract-")
     assert f"draftkiln.run={tmp_path / 'run'}" in line
     assert "status, logs or stop" in capsys.readouterr().out
 

@@ -82,6 +82,6 @@ def test_case_65_nothing_in_the_project_leaves_hashes_out():
     files = [*root.glob("containers/steps/*.sh"), *root.glob("src/draftkiln/containers/*.py"), root / "noxfile.py"]
     for file in files:
         assert "no-verify" not in file.read_text(), file
-    step = Path(root, "containers/steps/environment.sh").read_text()
+    step = Path(root, "containers/steps/wheels.sh").read_text()
     assert "--require-hashes" in step
     assert "--no-deps" in step
