@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 
     from draftkiln.stack.model import Stack
 
+
+class Outcomes(dict[str, Any]):
+    """Outcome of each scenario; a test that asks for one that this stack does not play is skipped."""
+
+    def __missing__(self, name: str) -> Any:
+        pytest.skip(f"{STACK} does not play {name!r}")
+
+
 STACK = os.environ.get("DRAFTKILN_ENGINE_STACK", "spec0.3.0-vllm0.16.0-cpu")
 
 
@@ -60,7 +68,7 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trees]:
             assert answer.returncode == 0, answer
             commits[patch.slug] = repository.head()
         by_slug = {patch.slug: patch for patch in patches}
-        yield Trees(repository, pristine, by_slug, commits, tmp_path_factory.mktemp("trees"))
+        yield Trees(repository, pristine, by_slug, commits, tmp_path_factory.mktemp("trees"), STACK)
 
 
 @pytest.fixture(scope="session")
@@ -89,14 +97,13 @@ def extract(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Callabl
 def drive(engine: Engine, targets: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
     """Function that runs scenarios in one process over a stub model: `drive({name: scenario}) -> {name: outcome}`."""
 
-    def run(scenarios: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    def run(scenarios: Mapping[str, dict[str, Any]]) -> Outcomes:
         folder = tmp_path_factory.mktemp("drive")
         for scenario in scenarios.values():
             scenario["tree"] = str(scenario["tree"])
             scenario.setdefault("target", "deepseek")
         (folder / "scenarios.json").write_text(json.dumps(scenarios))
         engine.run("drive.py", targets, folder / "scenarios.json", folder / "outcomes.json")
-        outcomes: dict[str, Any] = json.loads((folder / "outcomes.json").read_text())
-        return outcomes
+        return Outcomes(json.loads((folder / "outcomes.json").read_text()))
 
     return run

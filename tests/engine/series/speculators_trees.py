@@ -33,6 +33,10 @@ LOUD = (
 """What raises an error, mended; `request-block-hasher` is a control that mends break 7 and leaves caching on."""
 
 
+BREAKS_SHOWN_ON = "spec0.3.0-vllm0.16.0-cpu"
+"""The stack on which each patch is also left out; the others show that the whole series extracts the right states."""
+
+
 @dataclass(frozen=True)
 class Trees:
     """Makes unpacked wheels of speculators that hold some of the series' patches."""
@@ -43,6 +47,12 @@ class Trees:
     commits: Mapping[str, str]
     """Commit of each patch of the whole series, in order."""
     folder: Path
+    stack: str
+
+    @property
+    def show_breaks(self) -> bool:
+        """Whether patches are left out on this stack."""
+        return self.stack == BREAKS_SHOWN_ON
 
     def full(self) -> Path:
         """All of the series."""

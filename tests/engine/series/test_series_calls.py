@@ -29,6 +29,10 @@ def rows(ids: list[int]) -> list[list[list[float]]]:
     ]
 
 
+def many(count: int) -> list[list[int]]:
+    return [sample(9, 5 * n) for n in range(count)]
+
+
 def right(call: dict[str, Any], samples: list[list[int]]) -> bool:
     return call.get("value") == [{"ids": ids, "states": rows(ids)} for ids in samples]
 
@@ -38,6 +42,8 @@ PREFIX = sample(32)
 SHARED = [[*PREFIX, 200], [*PREFIX, 300, 301], PREFIX, PREFIX]
 BLOCK = [sample(length) for length in (1, 15, 16, 17, 31, 32, 33)]
 RANKS = ("bare", "1", "2", "4", "8", "nested", "second", "none")
+MANY = (1, 32, 33, 65)
+FAILING = {"generator": CHUNKS_OF_SEVEN, "calls": [SPLIT, BLOCK], "executor": {"fail_at_step": 1}}
 LIMITS = ("max-num-batched-tokens", "trust-remote-code", "max-num-seqs")
 """Arguments of the constructor that the scenarios use; they stand on each other's lines."""
 
@@ -45,31 +51,43 @@ LIMITS = ("max-num-batched-tokens", "trust-remote-code", "max-num-seqs")
 @pytest.fixture(scope="module")
 def outcomes(drive: Any, trees: Trees) -> dict[str, Any]:
     full = trees.full()
-    only_loud = trees.only("only-loud-with-limits", [*LOUD, *LIMITS])
-    failing = {"generator": CHUNKS_OF_SEVEN, "calls": [SPLIT, BLOCK], "executor": {"fail_at_step": 1}}
-    caching_on = [*LOUD, *LIMITS, "rows-per-request", "room-for-sampled-token"]
-    scenarios: dict[str, dict[str, Any]] = {
+    whole: dict[str, dict[str, Any]] = {
         "split": {"tree": full, "generator": CHUNKS_OF_SEVEN, "calls": [SPLIT, SPLIT, SPLIT[3:4]]},
         "split, padded": {"tree": full, "generator": CHUNKS_OF_SEVEN, "calls": [SPLIT], "executor": {"padding": 5}},
         "keyword layers": {"tree": full, "executor": {"layer": "KeywordLayer"}, "calls": [SPLIT]},
         "shared": {"tree": full, "calls": [SHARED, SHARED]},
         "block": {"tree": full, "calls": [BLOCK]},
-        "block, no hasher": {"tree": trees.without("prefix-caching-off"), "calls": [[sample(15)], [sample(16)]]},
         "lengths": {"tree": full, "calls": [[sample(64)], [sample(65)], [[]], [sample(64), sample(64, 300)]]},
-        "cut": {"tree": trees.without("room-for-sampled-token", "engine-dtype"), "calls": [[sample(64)], [sample(65)]]},
-        "many": {"tree": full, "calls": [[sample(9, 5 * n) for n in range(count)] for count in (1, 32, 33, 65)]},
-        "failing": {"tree": full, **failing},
-        "failing, without": {"tree": trees.without("failed-call"), **failing},
+        "many": {"tree": full, "calls": [many(count) for count in MANY]},
+        "failing": {"tree": full, **FAILING},
         "ended": {"tree": full, "calls": [SPLIT]},
+        **{f"{ranks} replies": {"tree": full, "calls": [SPLIT], "executor": {"replies": ranks}} for ranks in RANKS},
+    }
+    played: dict[str, Any] = drive(whole | unordered(trees) | (left_out(trees) if trees.show_breaks else {}))
+    return played
+
+
+def unordered(trees: Trees) -> dict[str, dict[str, Any]]:
+    """The series before its rows are filed under their requests."""
+    tree = trees.before("rows-per-request")
+    return {"unordered": {"tree": tree, "calls": [many(9), many(12), many(33)]}}
+
+
+def left_out(trees: Trees) -> dict[str, dict[str, Any]]:
+    """The breaks, each with its patch left out, and all that are silent."""
+    only_loud = trees.only("only-loud-with-limits", [*LOUD, *LIMITS])
+    caching_on = trees.only("caching-on", [*LOUD, *LIMITS, "rows-per-request", "room-for-sampled-token"])
+    cut = trees.without("room-for-sampled-token", "engine-dtype")
+    return {
+        "block, no hasher": {"tree": trees.without("prefix-caching-off"), "calls": [[sample(15)], [sample(16)]]},
+        "cut": {"tree": cut, "calls": [[sample(64)], [sample(65)]]},
+        "failing, without": {"tree": trees.without("failed-call"), **FAILING},
         "ended, without": {"tree": trees.without("tell-workers-finished"), "calls": [SPLIT]},
         "loud, split": {"tree": only_loud, "generator": CHUNKS_OF_SEVEN, "calls": [SPLIT]},
         "loud, order": {"tree": only_loud, "calls": [SPLIT]},
         "loud, shared": {"tree": only_loud, "calls": [SHARED, SHARED]},
-        "shared, caching on": {"tree": trees.only("caching-on", caching_on), "calls": [SHARED]},
-        **{f"{ranks} replies": {"tree": full, "calls": [SPLIT], "executor": {"replies": ranks}} for ranks in RANKS},
+        "shared, caching on": {"tree": caching_on, "calls": [SHARED]},
     }
-    played: dict[str, Any] = drive(scenarios)
-    return played
 
 
 def test_prompts_split_over_steps_in_another_order(outcomes: dict[str, Any]) -> None:
@@ -101,6 +119,9 @@ def test_fourth_value_and_keyword_only_names(outcomes: dict[str, Any]) -> None:
 def test_prompt_that_fills_a_block(outcomes: dict[str, Any]) -> None:
     """Public case 37: 15 tokens are not enough of a smoke test, blocks have 16."""
     assert right(outcomes["block"]["calls"][0], BLOCK)
+
+
+def test_prompt_that_fills_a_block_without_the_patch(outcomes: dict[str, Any]) -> None:
     short, full_block = outcomes["block, no hasher"]["calls"]
     assert right(short, [sample(15)])
     assert full_block["error"] == "AssertionError"
@@ -108,16 +129,30 @@ def test_prompt_that_fills_a_block(outcomes: dict[str, Any]) -> None:
 
 
 def test_shared_prefixes(outcomes: dict[str, Any]) -> None:
-    """Public case 5; with caching on, the rows that are missing are an error and not another sample's."""
+    """Public case 5."""
     for call in outcomes["shared"]["calls"]:
         assert right(call, SHARED)
+
+
+def test_missing_rows_are_an_error(outcomes: dict[str, Any]) -> None:
+    """Public case 5: with caching on, another sample's rows never take their place."""
     assert "went on at token" in outcomes["shared, caching on"]["calls"][0]["message"]
 
 
 def test_more_samples_than_max_num_seqs(outcomes: dict[str, Any]) -> None:
     """Public case 4."""
-    for count, call in zip((1, 32, 33, 65), outcomes["many"]["calls"], strict=True):
-        assert right(call, [sample(9, 5 * n) for n in range(count)]), count
+    for count, call in zip(MANY, outcomes["many"]["calls"], strict=True):
+        assert right(call, many(count)), count
+
+
+def test_results_in_the_order_of_the_input(outcomes: dict[str, Any]) -> None:
+    """Break 12: 0.4.0.1 sorts request ids as text and never finishes one; 0.3.0 cuts by input, the runner lays out."""
+    nine, twelve, over = outcomes["unordered"]["calls"]
+    assert not right(twelve, many(12))
+    assert not right(over, many(33))
+    if "not found in captured states" in over.get("message", ""):
+        assert right(nine, many(9)), "up to ten the order as text is the order of the input"
+        assert [one["ids"][0] for one in twelve["value"]] == [0, 5, 50, 55, *range(10, 50, 5)]
 
 
 def test_longer_sample_is_refused(outcomes: dict[str, Any]) -> None:
@@ -127,8 +162,11 @@ def test_longer_sample_is_refused(outcomes: dict[str, Any]) -> None:
     assert "Sample 0 has 65 tokens, allowed are 1 to 64" in longer["message"]
     assert "Sample 0 has 0 tokens" in empty["message"]
     assert right(after, [sample(64), sample(64, 300)])
+
+
+def test_longer_sample_is_cut_without_the_patch(outcomes: dict[str, Any]) -> None:
     for call in outcomes["cut"]["calls"]:
-        assert right(call, [sample(63)]), "0.3.0 cuts without a word"
+        assert right(call, [sample(63)])
 
 
 def test_replies_of_several_ranks(outcomes: dict[str, Any]) -> None:
@@ -144,10 +182,16 @@ def test_failed_call_leaves_nothing_behind(outcomes: dict[str, Any]) -> None:
     assert failed["error"] == "AssertionError"
     assert "Extraction of 6 samples failed\nTraceback" in outcomes["failing"]["log"]
     assert right(after, BLOCK)
+
+
+def test_failed_call_without_the_patch(outcomes: dict[str, Any]) -> None:
     assert not right(outcomes["failing, without"]["calls"][1], BLOCK)
     assert "Traceback" not in outcomes["failing, without"]["log"]
 
 
 def test_workers_forget_ended_requests(outcomes: dict[str, Any]) -> None:
     assert outcomes["ended"]["remembered"] == []
+
+
+def test_workers_remember_ended_requests_without_the_patch(outcomes: dict[str, Any]) -> None:
     assert len(outcomes["ended, without"]["remembered"]) == len(SPLIT)

@@ -11,34 +11,39 @@ if TYPE_CHECKING:
     from speculators_trees import Trees
 
 pytestmark = pytest.mark.engine
+TINY_CACHE = {"memory": 3 * 16 * 5 * 64 * 2 * 2}
+"""Bytes of three blocks of 16 tokens: five layers, keys and values of 64 bfloat16."""
 
 
 @pytest.fixture(scope="module")
 def starts(drive: Any, trees: Trees) -> dict[str, Any]:
     full = trees.full()
-    tiny_cache = {"memory": 16 * 5 * 16 * 64 * 2 * 2 // 10}
-    scenarios: dict[str, dict[str, Any]] = {
+    whole: dict[str, dict[str, Any]] = {
         "full": {"tree": full},
         "coded": {"tree": full, "target": "coded"},
         "coded, no trust": {"tree": full, "target": "coded", "generator": {"trust_remote_code": False}},
-        "coded, before": {"tree": trees.before("trust-remote-code"), "target": "coded"},
-        "tiny cache": {"tree": full, "executor": tiny_cache},
-        "tiny cache, without": {"tree": trees.without("refuse-small-kv-cache"), "executor": tiny_cache},
+        "tiny cache": {"tree": full, "executor": TINY_CACHE},
         "kimi": {"tree": full, "executor": {"architecture": "KimiK25ForConditionalGeneration"}},
         "llama": {"tree": full, "executor": {"architecture": "LlamaForCausalLM"}},
         "no layers": {"tree": full, "executor": {"no_layers": True}},
         "no residual": {"tree": full, "executor": {"layer": "SingleTensorLayer"}},
         "residual none": {"tree": full, "executor": {"layer": "NoResidualLayer"}},
-        "deepseek, before": {"tree": trees.before("find-decoder-in-wrapper")},
     }
-    for slug in (
-        "state-decoder-only",
-        "kv-memory-from-workers",
-        "kv-cache-config-arguments",
-        "scheduler-block-size",
-    ):
-        scenarios[slug] = {"tree": trees.without(slug)}
-    return {name: outcome["start"] for name, outcome in drive(scenarios).items()}
+    outcomes = drive(whole | (left_out(trees) if trees.show_breaks else {}))
+    for name in outcomes:
+        outcomes[name] = outcomes[name]["start"]
+    return outcomes
+
+
+def left_out(trees: Trees) -> dict[str, dict[str, Any]]:
+    """The breaks, each with its patch left out."""
+    loud = ("state-decoder-only", "kv-memory-from-workers", "kv-cache-config-arguments", "scheduler-block-size")
+    return {
+        "coded, before": {"tree": trees.before("trust-remote-code"), "target": "coded"},
+        "tiny cache, without": {"tree": trees.without("refuse-small-kv-cache"), "executor": TINY_CACHE},
+        "deepseek, before": {"tree": trees.before("find-decoder-in-wrapper")},
+        **{slug: {"tree": trees.without(slug)} for slug in loud},
+    }
 
 
 def stopped_by(start: dict[str, Any], error: str, text: str) -> bool:

@@ -116,13 +116,20 @@ class StubExecutor:
         model = served(options.get("architecture", "DeepseekV3ForCausalLM"), self.decoder)
         worker_module.get_tp_group = lambda: types.SimpleNamespace(rank_in_group=0)
         self.worker = worker_module.HiddenStatesWorkerExtension()
-        self.worker.model_runner = types.SimpleNamespace(model=model)
+        batch = types.SimpleNamespace(req_id_to_index={})
+        self.worker.model_runner = types.SimpleNamespace(model=model, input_batch=batch)
         self.prompts: dict[str, list[int]] = {}
         self.output: ModelRunnerOutput | None = None
         self.steps: list[dict[str, int]] = []
 
     def determine_available_memory(self) -> list[int]:
         return [self.options.get("memory", 1 << 30)]
+
+    def get_supported_kv_cache_layouts(self) -> list[list[str]]:
+        return [["LBNHC"]]
+
+    def set_kv_cache_layout(self, _name: str) -> None:
+        pass
 
     def initialize_from_config(self, _configs: list[Any]) -> None:
         if not self.options.get("no_layers"):  # the warm-up pass
@@ -170,8 +177,9 @@ class StubExecutor:
         ]
         padding = [(-1, -1)] * self.options.get("padding", 0)
         tokens, positions = torch.tensor([*rows, *padding]).T
-        self.decoder(tokens, positions)
         index = {request_id: place for place, request_id in enumerate(order)}
+        self.worker.model_runner.input_batch.req_id_to_index = index
+        self.decoder(tokens, positions)
         self.output = ModelRunnerOutput(req_ids=order, req_id_to_index=index)
         return None
 
