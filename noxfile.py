@@ -209,6 +209,6 @@ def lock(session: nox.Session) -> None:
 
 @nox.session
 def ci(session: nox.Session) -> None:
-    """Pass everything that CI passes: lint, types, unit tests, patches, engine tests."""
-    for name in ("lint", "types", "tests", "patches", "engine_tests"):
+    """Pass everything that CI passes: lint, types, unit tests, patches, engine and training tests, the whole job."""
+    for name in ("lint", "types", "tests", "patches", "engine_tests", "train_tests", "demo"):
         session.notify(name)

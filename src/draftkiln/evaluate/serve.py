@@ -6,6 +6,7 @@ A process of its own for each engine, so that neither the memory nor the state o
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -21,6 +22,7 @@ _COUNTERS = {
     "vllm:spec_decode_num_accepted_tokens": "accepted",
     "vllm:spec_decode_num_accepted_tokens_per_pos": "accepted_per_position",
 }
+_WARM_TOKENS = 8
 _TEXT_ONLY_KEYS = frozenset({"image", "video", "audio", "vision_chunk"})
 
 
@@ -71,12 +73,15 @@ def main() -> int:
 
 def _answer(job: Job) -> Answers:
     began = time.monotonic()
+    # This process is the engine's alone: a scheduler in one more would only import everything once more.
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     import vllm
 
     engine = vllm.LLM(**_engine_arguments(job))
     sampling = vllm.SamplingParams(temperature=0.0, max_tokens=job.max_tokens, ignore_eos=job.ignore_eos)
     prompts: Any = [{"prompt_token_ids": ids} for ids in job.prompts]
-    engine.generate(prompts[:1], sampling, use_tqdm=False)
+    warm = vllm.SamplingParams(temperature=0.0, max_tokens=_WARM_TOKENS, ignore_eos=True)
+    engine.generate(prompts[:1], warm, use_tqdm=False)
     before = _counters(engine) if job.draft else {}
     ready = time.monotonic()
     outputs = engine.generate(prompts, sampling, use_tqdm=False)
@@ -95,6 +100,8 @@ def _engine_arguments(job: Job) -> dict[str, Any]:
         "load_format": job.load_format,
         "max_model_len": job.max_model_len,
         "enforce_eager": job.enforce_eager,
+        # Workers stay processes: vLLM 0.32 rebinds its CPU kernels through all modules there are, and trips over llvmlite's.
+        "distributed_executor_backend": "mp",
         "enable_prefix_caching": False,
         "disable_log_stats": False,
         "seed": 0,

@@ -91,7 +91,7 @@ def _fill(
     data = context.recipe.data
     if isinstance(data.source, SyntheticData):
         answer = language.answer if isinstance(context.recipe.target.source, MakeTarget) else None
-        made = synthetic.conversations(template, data.source.synthetic, data.source.seed, data.max_tokens, answer)
+        made = synthetic.conversations(template, data.source, data.max_tokens, answer)
         apart = synthetic.held_out(template, data.held_out, data.source.seed)
         samples.from_conversations(made, template, limits, data.reasoning, outcome)
         return _prompts(apart, template, limits, outcome), {}

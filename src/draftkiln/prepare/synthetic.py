@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from draftkiln.prepare.template import Template
+    from draftkiln.recipe.model import SyntheticData
 
     Answer = Callable[[list[int], int], list[str]]
     """Gives so many words that answer a prompt of token ids."""
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 PROMPT_WORDS = 12
 _LEAST_WORDS = 32
 _TRIES = 6
+_SHORT = 4
+"""Short conversations have this part of the tokens of long ones."""
 
 
 def words(tokenizer: Any, special_ids: set[int]) -> list[str]:
@@ -43,23 +46,24 @@ def words(tokenizer: Any, special_ids: set[int]) -> list[str]:
 
 
 def conversations(
-    template: Template, count: int, seed: int, max_tokens: int, answer: Answer | None = None
+    template: Template, source: SyntheticData, max_tokens: int, answer: Answer | None = None
 ) -> list[Conversation]:
-    """`count` conversations of one question and one answer, of exactly `max_tokens` tokens where words allow it.
+    """Conversations of one question and one answer, of exactly `max_tokens` tokens (or a quarter) where words allow it.
 
     With `answer` the answers are its words, else random ones. A draft learns to follow what its target says, so for a
     made target they should be what that target would say: on random answers it learns nothing in a few minutes.
     """
     vocabulary = words(template.tokenizer, template.special_ids)
     made = []
-    for number in range(count):
-        source = random.Random(f"{seed}:train:{number}")  # noqa: S311 - repeatable, not secret
-        question = _text(source, vocabulary, PROMPT_WORDS)
+    for number in range(source.synthetic):
+        drawn = random.Random(f"{source.seed}:train:{number}")  # noqa: S311 - repeatable, not secret
+        length = max_tokens if number % source.long_every == 0 else max_tokens // _SHORT
+        question = _text(drawn, vocabulary, PROMPT_WORDS)
         if answer is None:
-            pool = [source.choice(vocabulary) for _ in range(max_tokens)]
+            pool = [drawn.choice(vocabulary) for _ in range(length)]
         else:
-            pool = answer(template.ids((_turn("user", question),), generation_prompt=True), max_tokens)
-        made.append(Conversation(f"synthetic:{number}", _filled(template, pool, question, max_tokens)))
+            pool = answer(template.ids((_turn("user", question),), generation_prompt=True), length)
+        made.append(Conversation(f"synthetic:{number}", _filled(template, pool, question, length)))
     return made
 
 

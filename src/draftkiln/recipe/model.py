@@ -137,7 +137,9 @@ class SyntheticData(Section):
     """Conversations of random words of the target's own vocabulary, for made targets."""
 
     synthetic: PositiveInt
-    """Conversations to make, each of exactly `max_tokens` tokens; held-out prompts are made besides."""
+    """Conversations to make, of exactly `max_tokens` tokens; held-out prompts are made besides."""
+    long_every: PositiveInt = 1
+    """Only each so-many-th is that long, the first included; the others have a quarter of the tokens."""
     seed: int = 1
     """Same seed and tokenizer, same conversations."""
 

@@ -2,7 +2,7 @@
 
 On the small run of this folder, or on any finished run directory:
 
-    DRAFTKILN_RUN=runs/tiny-cpu DRAFTKILN_RECIPE=recipes/tiny-cpu.yaml nox -s engine_tests -- -k controls
+    DRAFTKILN_RUN=runs/tiny-cpu DRAFTKILN_RECIPE=recipes/tiny-cpu.yaml nox -s train_tests -- -k controls
 """
 
 import io

@@ -7,12 +7,17 @@ from draftkiln.prepare import reasoning, synthetic
 from draftkiln.prepare.rows import Conversation, RefusedRowError
 from draftkiln.prepare.samples import Limits, Outcome, Sample, from_conversations
 from draftkiln.prepare.template import Template
+from draftkiln.recipe.model import SyntheticData
 
 from .stubs import Tokenizer, chatml, kimi, qwen
 
 
 def sample(prompt, answer):
     return Sample("d.jsonl:1", list(range(prompt + answer)), [0] * prompt + [1] * answer)
+
+
+def made_of(count, **fields):
+    return SyntheticData(synthetic=count, **fields)
 
 
 def conversation(question, answer, **fields):
@@ -122,12 +127,17 @@ def words():
 
 
 def test_synthetic_conversations_have_exactly_the_asked_tokens_and_come_out_the_same_again(words):
-    made = synthetic.conversations(words, 5, seed=3, max_tokens=128)
+    made = synthetic.conversations(words, made_of(5, seed=3), max_tokens=128)
     lengths = {len(words.render(row.messages).input_ids) for row in made}
     assert lengths == {128}
     assert len({row.messages[1]["content"] for row in made}) == 5
-    assert made == synthetic.conversations(words, 5, seed=3, max_tokens=128)
-    assert made != synthetic.conversations(words, 5, seed=4, max_tokens=128)
+    assert made == synthetic.conversations(words, made_of(5, seed=3), max_tokens=128)
+    assert made != synthetic.conversations(words, made_of(5, seed=4), max_tokens=128)
+
+
+def test_only_each_so_many_th_synthetic_conversation_is_long_where_asked(words):
+    made = synthetic.conversations(words, made_of(5, seed=3, long_every=3), max_tokens=256)
+    assert [len(words.render(row.messages).input_ids) for row in made] == [256, 64, 64, 256, 64]
 
 
 def test_synthetic_answers_can_follow_what_a_target_says(words):
@@ -137,7 +147,7 @@ def test_synthetic_answers_can_follow_what_a_target_says(words):
         asked.append(prompt)
         return [f"word{(prompt[-2] + number) % 200}" for number in range(count)]
 
-    made = synthetic.conversations(words, 3, seed=3, max_tokens=64, answer=answer)
+    made = synthetic.conversations(words, made_of(3, seed=3), max_tokens=64, answer=answer)
     for prompt, row in zip(list(asked), made, strict=True):
         rendered = words.render(row.messages).input_ids
         assert rendered[: len(prompt)] == prompt
@@ -146,7 +156,7 @@ def test_synthetic_answers_can_follow_what_a_target_says(words):
 
 
 def test_synthetic_held_out_prompts_are_other_questions(words):
-    asked = {row.messages[0]["content"] for row in synthetic.conversations(words, 20, seed=3, max_tokens=64)}
+    asked = {row.messages[0]["content"] for row in synthetic.conversations(words, made_of(20, seed=3), max_tokens=64)}
     apart = synthetic.held_out(words, 20, seed=3)
     assert len(apart) == 20
     assert asked.isdisjoint(row.messages[0]["content"] for row in apart)
@@ -154,9 +164,9 @@ def test_synthetic_held_out_prompts_are_other_questions(words):
 
 def test_a_limit_too_short_for_one_word_is_told(words):
     with pytest.raises(DataError, match=r"raise data\.max_tokens"):
-        synthetic.conversations(words, 1, seed=3, max_tokens=16)
+        synthetic.conversations(words, made_of(1, seed=3), max_tokens=16)
 
 
 def test_a_vocabulary_without_words_is_refused():
     with pytest.raises(DataError, match="words of one token"):
-        synthetic.conversations(Template(Tokenizer()), 5, seed=3, max_tokens=64)
+        synthetic.conversations(Template(Tokenizer()), made_of(5, seed=3), max_tokens=64)
