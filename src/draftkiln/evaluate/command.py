@@ -69,7 +69,7 @@ def evaluate_draft(context: Context, terminal: Terminal, draft: Path, folder: Pa
     if len(rows) < asked.prompts:
         terminal.line(f"evaluate: {len(rows)} held-out prompts are there, evaluate.prompts asks for {asked.prompts}")
     ids = prompts.token_ids(rows, context.target, trust_remote_code=recipe.target.trust_remote_code)
-    cpu = not _has_accelerator()
+    cpu = context.device == "cpu"
     job = Job(
         target=str(context.target),
         draft=str(draft.absolute()),
@@ -173,9 +173,3 @@ def last_error(text: str) -> str:
 
 def _ending(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
-
-
-def _has_accelerator() -> bool:
-    import torch
-
-    return bool(torch.accelerator.is_available())
