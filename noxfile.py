@@ -143,6 +143,15 @@ def patches(session: nox.Session) -> None:
 
 
 @nox.session
+def matrix(session: nox.Session) -> None:
+    """Prove every pair of speculators and vLLM on the real engine and write docs/matrix.md.
+
+    Goes on where it stopped, takes away environments that it made: `nox -s matrix -- --dry-run`, `-- --only STACK`.
+    """
+    _draftkiln(session, "matrix", *session.posargs)
+
+
+@nox.session
 def base(session: nox.Session) -> None:
     """Make the root file system that images start from (Debian packages, needs mmdebstrap)."""
     _draftkiln(session, "image", "base", *session.posargs)

@@ -34,6 +34,7 @@ COMMANDS = {
     "bundle": Command("write an offline bundle for hosts without a network", "draftkiln.containers.bundle_command"),
     "patches": Command("list, check, apply and move the patches to speculators", "draftkiln.patches.command"),
     "seams": Command("find what a vLLM build changed under the patched files", "draftkiln.seams.command"),
+    "matrix": Command("prove every pair of speculators and vLLM on the real engine", "draftkiln.matrix.command"),
     "preflight": Command("all that can be known before weights load", "draftkiln.preflight.command"),
 }
 
