@@ -31,7 +31,9 @@ _DEADLINE_S = 3600
 
 def recipe_of(stack: str, target: str) -> dict[str, Any]:
     """The tiny recipe with every stage on `stack` and the made target `target`."""
-    recipe = load(checkout.root() / "recipes" / "tiny-cpu.yaml").model_dump(mode="json", by_alias=True, exclude_unset=True)
+    recipe = load(checkout.root() / "recipes" / "tiny-cpu.yaml").model_dump(
+        mode="json", by_alias=True, exclude_unset=True
+    )
     recipe["name"] = f"pair-{stack}"
     recipe["stacks"] = dict.fromkeys(("prepare", "extract", "validate", "train", "evaluate"), stack)
     recipe["target"]["source"]["make"] = target

@@ -172,7 +172,7 @@ def test_list_has_a_row_a_patch(capsys, monkeypatch):
     assert "12" in row
     assert "Submitted" in row
     assert "+1 -1" in row
-    assert "tests/test_it.py::test_it" in row
+    assert row.endswith("test_it.py::test_it")
     assert "1 a" in printed
     assert main(["patches", "list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
