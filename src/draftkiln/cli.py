@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
+import signal
 import sys
 from typing import NamedTuple
 
@@ -54,10 +56,15 @@ def main(argv: list[str] | None = None) -> int:
             subparser.set_defaults(main=module.main)
     parsed = parser.parse_args(arguments)
     try:
-        return int(parsed.main(parsed))
+        code = int(parsed.main(parsed))
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except DraftkilnError as error:
         print(f"draftkiln {parsed.command}: {error}", file=sys.stderr)
         return error.code
     except KeyboardInterrupt:
         print(f"draftkiln {parsed.command}: interrupted; what is written stays, run it again to go on", file=sys.stderr)
         return ExitCode.INTERRUPTED
+    return code
