@@ -66,7 +66,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _from_tree(arguments: argparse.Namespace) -> SeamList:
-    from draftkiln.seams.extract import extract
+    from draftkiln.seams.extract import extract, speculators_version
     from draftkiln.seams.owners import owner_lookup, read_series
     from draftkiln.seams.sources import open_sources
 
@@ -74,7 +74,8 @@ def _from_tree(arguments: argparse.Namespace) -> SeamList:
     series = arguments.series or "pristine"
     if arguments.series is None:
         return extract(sources, series=series)
-    return extract(sources, series=series, owner=owner_lookup(sources, read_series(arguments.pool, series)))
+    patches = read_series(arguments.pool, series, speculators_version(sources))
+    return extract(sources, series=series, owner=owner_lookup(sources, patches))
 
 
 def _extract(arguments: argparse.Namespace) -> int:

@@ -88,7 +88,9 @@ def test_decoder_is_found(starts: dict[str, Any]) -> None:
 def test_model_without_decoder_layers_is_refused(starts: dict[str, Any]) -> None:
     start = starts["no layers"]
     own = stopped_by(start, "ValueError", "DeepseekV3ForCausalLM .*Linear has no layers")
-    assert own or stopped_by(start, "AttributeError", "Could not find base model with 'layers' attribute. Model type: DeepseekV3ForCausalLM")
+    assert own or stopped_by(
+        start, "AttributeError", "Could not find base model with 'layers' attribute. Model type: DeepseekV3ForCausalLM"
+    )
 
 
 def test_layers_of_another_form_are_refused(starts: dict[str, Any]) -> None:
