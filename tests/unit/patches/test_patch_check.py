@@ -7,6 +7,8 @@ from fake_releases import GENERATOR, RELEASES, WORKER, make_project
 from draftkiln.cli import main
 from draftkiln.patches import queue, uses, wheel
 from draftkiln.patches.check import check
+from draftkiln.seams.extract import ENTRIES, files_sha256
+from draftkiln.seams.model import SeamList, to_json
 
 EDIT = ("check(tokenizer)", "check(tokenizer, 1)")
 LOOP = ("    found.append(value)", "    found.append(finish(value))")
@@ -201,3 +203,20 @@ def test_apply_to_a_folder_tells_the_truth(good, tmp_path, capsys):
         words.append(capsys.readouterr().out.splitlines()[0].split(": ")[1])
     tree = uses.of_stack("a", uses.all_uses()).tree
     assert words == [f"applied, tree {tree}", f"already applied, tree {tree}"]
+
+
+def test_a_list_of_seams_that_is_missing_or_older_than_the_patches_is_told(project):
+    files = {f"{entry.replace('.', '/')}.py": f"# {entry}\n" for entry in ENTRIES}
+    project.release("3.0", files)
+    project.series("s")
+    project.stack("a", "3.0", "s")
+    listed = project.queue / "seams" / "a.json"
+    assert "stack a: no list of seams" in findings(project)
+    listed.parent.mkdir()
+    old = files_sha256(text.encode() for text in files.values())
+    listed.write_text(to_json(SeamList("s", "3.0", None, old)))
+    assert not any("seams" in what for what in findings(project))
+    listed.write_text(to_json(SeamList("s", "3.0", None, "0" * 64)))
+    assert f"{listed}: made from other files than the patched ones of now" in findings(project)
+    listed.write_text("{}")
+    assert any(what.startswith(f"{listed} is not a seams file") for what in findings(project))
