@@ -142,6 +142,9 @@ def _check(arguments: argparse.Namespace) -> int:
 def _python(stack: str | None) -> Path | None:
     if stack is None:
         return None
-    from draftkiln.stack.environment import python_of
+    from draftkiln.stack.environment import folder_of, python_of
+    from draftkiln.stack.model import read
 
-    return Path(python_of(stack))
+    made = folder_of(read(stack))
+    # Where it is made already, the patched wheel, which `python_of` would build, is not asked for.
+    return made / "bin" / "python" if (made / "complete").exists() else python_of(stack)
