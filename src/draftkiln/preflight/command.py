@@ -63,7 +63,7 @@ def _facts(recipe: Recipe, target: Path | None) -> tuple[TargetFacts | None, lis
     from draftkiln.target import facts, resolve
 
     folder = target or resolve.location(recipe.target.source)
-    if not folder.exists() and not isinstance(recipe.target.source, PathTarget):
+    if target is None and not folder.exists() and not isinstance(recipe.target.source, PathTarget):
         command = "draftkiln fetch-target" if isinstance(recipe.target.source, HubTarget) else "draftkiln run"
         enough = "config.json and the tokenizer's files in a folder, named with --target, are enough for most checks"
         return None, [unknown("target", f"{folder} is not there yet", f"{command} makes it; until then {enough}")]
@@ -80,6 +80,7 @@ def static_checks(recipe: Recipe, stack: str, facts: TargetFacts | None, host: H
 
     file = read(stack).file
     found = [
+        target_checks.check_generator(file.speculators.version),
         host_checks.check_devices(recipe, file.device, host),
         host_checks.check_shared_memory(recipe, host),
     ]

@@ -229,3 +229,8 @@ def test_heads_lengths_and_weights(target):
     assert target_checks.check_lengths(recipe(extract__token_budget=256), found).status == "warn"
     assert target_checks.check_weights(recipe(), found).status == "fail"
     assert target_checks.check_weights(recipe(target__load_format="dummy"), found).status == "warn"
+
+
+@pytest.mark.parametrize(("release", "status"), [("0.3.0", "pass"), ("0.4.0.1", "pass"), ("0.5.0", "fail")])
+def test_case_1_a_release_without_the_generator_cannot_extract(release, status):
+    assert target_checks.check_generator(release).status == status
