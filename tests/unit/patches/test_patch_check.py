@@ -1,5 +1,6 @@
 import json
 import shutil
+import zipfile
 
 import pytest
 from fake_releases import GENERATOR, RELEASES, WORKER, make_project
@@ -220,3 +221,21 @@ def test_a_list_of_seams_that_is_missing_or_older_than_the_patches_is_told(proje
     assert f"{listed}: made from other files than the patched ones of now" in findings(project)
     listed.write_text("{}")
     assert any(what.startswith(f"{listed} is not a seams file") for what in findings(project))
+
+
+def test_apply_tells_the_outcome_as_json(good, tmp_path, capsys):
+    where = tmp_path / "unpacked"
+    zipfile.ZipFile(good.wheel("1.0")).extractall(where)
+    outcomes = []
+    for _ in range(2):
+        assert main(["patches", "apply", "--stack", "a", "--json", str(where)]) == 0
+        outcomes.append(json.loads(capsys.readouterr().out))
+    assert [told["outcome"] for told in outcomes] == ["applied", "already applied"]
+    assert outcomes[0]["changed"] == [GENERATOR]
+    (where / GENERATOR).write_text("something else\n")
+    assert main(["patches", "apply", "--stack", "a", "--json", str(where)]) == 5
+    told = json.loads(capsys.readouterr().out)
+    assert told["outcome"] == "refused"
+    assert all(set(problem) == {"what", "why", "fix"} for problem in told["problems"])
+    assert main(["patches", "apply", "--stack", "a", "--json", "--out", str(tmp_path / "dist")]) == 0
+    assert json.loads(capsys.readouterr().out)["outcome"] == "built"
