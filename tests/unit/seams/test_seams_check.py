@@ -1,6 +1,6 @@
 import pytest
+from fake_engines import GENERATOR, NEW, OLD, WORKER
 
-from conftest import GENERATOR, NEW, OLD, WORKER
 from draftkiln.errors import PatchError
 from draftkiln.seams.check import check, with_baseline
 from draftkiln.seams.extract import extract

@@ -2,8 +2,8 @@ import json
 import zipfile
 
 import pytest
+from fake_engines import NEW, OLD
 
-from conftest import NEW, OLD
 from draftkiln.cli import main
 from draftkiln.errors import ExitCode
 from draftkiln.seams.engines import open_engine
