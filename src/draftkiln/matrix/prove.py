@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _STAGES = ("prepare", "extract", "validate")
 _TAIL = 4
+_CELL = 300
+"""Characters of a failure that the table takes; all of it is in the pair's folder."""
 _DEADLINE_S = 3600
 
 
@@ -55,7 +57,7 @@ def prove(pair: Pair, target: str, work: Path, tell: Callable[[str], None]) -> R
     try:
         failed = _steps(pair, target, work, results, tell)
     except DraftkilnError as error:
-        failed = error.what
+        failed = ": ".join(part for part in (error.what, error.why) if part)
     if not failed:
         shutil.rmtree(work, ignore_errors=True)
     row = Row(
@@ -67,7 +69,7 @@ def prove(pair: Pair, target: str, work: Path, tell: Callable[[str], None]) -> R
         target,
         dt.datetime.now(dt.UTC).date().isoformat(),
         round(time.monotonic() - began, 1),
-        failed=" ".join(failed.split()).replace("|", "/"),
+        failed=" ".join(failed.split()).replace("|", "/")[:_CELL],
     )
     return dataclasses.replace(row, **results)
 
@@ -87,7 +89,8 @@ def _steps(pair: Pair, target: str, work: Path, results: dict[str, Any], tell: C
     results["probe"] = len(findings)
     tell(f"{pair.stack}: probe, {len(findings)} findings")
     if seams or findings:
-        return "; ".join([*(item.reason for item in seams), *(item.what for item in findings)])
+        durable.write_json(work / "findings.json", [item.as_json() for item in (*seams, *findings)])
+        return "; ".join([*(item.reason for item in seams), *(f"{item.what}: {item.seen}" for item in findings)])
     return _numbers(pair.stack, target, environment, work, results, tell)
 
 

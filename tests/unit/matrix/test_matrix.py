@@ -154,7 +154,7 @@ def test_a_step_that_fails_is_the_result_and_its_log_stays(every, tmp_path, monk
 
     monkeypatch.setattr(prove, "_steps", steps)
     found = prove.prove(every[0], "small", tmp_path / "work", print)
-    assert (found.failed, found.probe, found.min_cosine) == ("extract: exit code 11: a / b", 0, None)
+    assert (found.failed, found.probe, found.min_cosine) == ("extract: exit code 11: a / b: see the log", 0, None)
     assert (tmp_path / "work" / "run").is_dir()
     monkeypatch.setattr(prove, "_steps", lambda *_: "")
     assert prove.prove(every[0], "small", tmp_path / "work", print).failed == ""
