@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
+import signal
 import sys
 from typing import NamedTuple
 
@@ -34,6 +36,7 @@ COMMANDS = {
     "bundle": Command("write an offline bundle for hosts without a network", "draftkiln.containers.bundle_command"),
     "patches": Command("list, check, apply and move the patches to speculators", "draftkiln.patches.command"),
     "seams": Command("find what a vLLM build changed under the patched files", "draftkiln.seams.command"),
+    "matrix": Command("prove every pair of speculators and vLLM on the real engine", "draftkiln.matrix.command"),
     "preflight": Command("all that can be known before weights load", "draftkiln.preflight.command"),
 }
 
@@ -53,10 +56,15 @@ def main(argv: list[str] | None = None) -> int:
             subparser.set_defaults(main=module.main)
     parsed = parser.parse_args(arguments)
     try:
-        return int(parsed.main(parsed))
+        code = int(parsed.main(parsed))
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except DraftkilnError as error:
         print(f"draftkiln {parsed.command}: {error}", file=sys.stderr)
         return error.code
     except KeyboardInterrupt:
         print(f"draftkiln {parsed.command}: interrupted; what is written stays, run it again to go on", file=sys.stderr)
         return ExitCode.INTERRUPTED
+    return code

@@ -28,3 +28,11 @@ def test_every_command_has_help(name, capsys):
         cli.main([name, "--help"])
     assert caught.value.code == 0
     assert name in capsys.readouterr().out
+
+
+def test_a_reader_that_closes_early_is_no_traceback():
+    command = [sys.executable, "-m", "draftkiln", "patches", "list"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        running.stdout.close()
+        assert running.stderr.read() == ""
+        assert running.wait() == 141

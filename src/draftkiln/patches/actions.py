@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from draftkiln import checkout
-from draftkiln.errors import ExitCode, PatchError, ProblemsError
+from draftkiln.errors import DraftkilnError, ExitCode, PatchError, ProblemsError
 from draftkiln.patches import queue, uses
 from draftkiln.patches.header import PACKAGE
 
@@ -39,7 +39,7 @@ def check(arguments: argparse.Namespace) -> int:
             {"stack": r.use.stack, "version": r.use.version, "patches": r.patches, "tree": r.tree, "offsets": r.offsets}
             for r in report.results
         ]
-        problems = [{"what": p.what, "why": p.why, "fix": p.fix} for p in report.problems]
+        problems = [_problem(problem) for problem in report.problems]
         _print_json({"results": results, "problems": problems})
         return ExitCode.PATCHES if problems else ExitCode.OK
     for result in report.results:
@@ -53,6 +53,20 @@ def check(arguments: argparse.Namespace) -> int:
 
 def apply(arguments: argparse.Namespace) -> int:
     """Apply a series to a folder, or write the patched wheel."""
+    if not arguments.json:
+        _apply(arguments)
+        return ExitCode.OK
+    try:
+        _print_json(_apply(arguments))
+    except DraftkilnError as error:
+        problems = error.problems if isinstance(error, ProblemsError) else [error]
+        _print_json({"outcome": "refused", "problems": [_problem(problem) for problem in problems]})
+        return error.code
+    return ExitCode.OK
+
+
+def _apply(arguments: argparse.Namespace) -> dict[str, object]:
+    """Apply, print what was done unless it is wanted as JSON, and return it."""
     from draftkiln.patches import folder, wheel
 
     every_use = uses.all_uses()
@@ -61,21 +75,23 @@ def apply(arguments: argparse.Namespace) -> int:
     if arguments.folder is None:
         base = uses.base_of(use.version, every_use, arguments.wheel)
         built = wheel.build(base.path, series, arguments.out, sha256=base.sha256)
-        print(f"{built.path}: tree {built.tree}, sha256 {built.sha256}")
+        if not arguments.json:
+            print(f"{built.path}: tree {built.tree}, sha256 {built.sha256}")
         if use.wheel_sha256 not in {None, built.sha256}:
             raise PatchError(
                 f"{built.path}: not the wheel that the lock of {use.stack} names",
                 why=f"locked sha256 {use.wheel_sha256}",
                 fix=f"if the patches are meant to differ: nox -s lock -- {use.stack}",
             )
-        return ExitCode.OK
+        return {"outcome": "built", "wheel": str(built.path), "tree": built.tree, "sha256": built.sha256}
     result = folder.apply_to_folder(
         arguments.folder, series.patches(use.version), expected_tree=use.tree, accept_offsets=arguments.accept_offsets
     )
-    print(f"{arguments.folder}: {result.outcome}, tree {result.tree}")
-    for line in (*result.changed, *result.offsets):
-        print(f"  {line}")
-    return ExitCode.OK
+    if not arguments.json:
+        print(f"{arguments.folder}: {result.outcome}, tree {result.tree}")
+        for line in (*result.changed, *result.offsets):
+            print(f"  {line}")
+    return asdict(result)
 
 
 def export(arguments: argparse.Namespace) -> int:
@@ -89,6 +105,10 @@ def export(arguments: argparse.Namespace) -> int:
     for path in sorted(texts):
         print(f"{path}: {'differs' if arguments.dry_run else 'rewritten'}")
     return ExitCode.PATCHES if arguments.dry_run and texts else ExitCode.OK
+
+
+def _problem(problem: DraftkilnError) -> dict[str, str]:
+    return {"what": problem.what, "why": problem.why, "fix": problem.fix}
 
 
 def _print_json(value: object) -> None:

@@ -157,6 +157,8 @@ def _refusal(patch: Patch, version: str, verdict: Verdict, *, is_in: bool, follo
         if follows:
             why += "; an earlier patch of the series failed too, which may be the cause"
         fix = f"draftkiln patches rebase --to {PACKAGE}=={version}, or write {patch.slug}@{version}.patch"
+        if version == patch.header.base:
+            fix = "apply it to the release as it is, after all patches that stand before it"
     return PatchError(what, why=why, fix=fix)
 
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 def new(arguments: argparse.Namespace) -> int:
     """Hand out a tree for editing, or take the edited one in as a patch at the end of the series."""
+    if not queue.is_slug(arguments.slug):
+        raise UsageError(f"{arguments.slug!r} cannot name a patch", fix=queue.SLUG_RULE)
     every_use = uses.all_uses()
     use = uses.of_stack(arguments.stack, every_use)
     series = queue.load_series(queue.queue_folder(), use.series)

@@ -62,6 +62,7 @@ def check(folder: Path, project: Path, wheels: Sequence[Path] = ()) -> Report:
         results.append(Result(use, len(done.texts), done.applied.tree, done.applied.offsets))
         problems += _wrong_engine(use, (step.patch for step in done.applied.steps))
         problems += _against_lock(use, base, done)
+        problems += _seams(folder, use, {**base.package, **done.applied.changed})
     texts = {use: done for use, (_, done) in exported.items()}
     problems += _stale(found, every_use, texts)
     problems += _variants(found.pool, texts)
@@ -204,6 +205,27 @@ def _against_lock(use: Use, base: Wheel, done: Exported) -> list[DraftkilnError]
             )
         )
     return problems
+
+
+def _seams(folder: Path, use: Use, files: Mapping[str, bytes | None]) -> list[DraftkilnError]:
+    """Whether the committed list of seams was made from this tree; a release without a generator has none."""
+    from draftkiln.seams.extract import ENTRIES, files_sha256
+    from draftkiln.seams.model import from_json
+
+    contents = [files.get(f"{entry.replace('.', '/')}.py") for entry in ENTRIES]
+    present = [content for content in contents if content is not None]
+    if len(present) < len(contents):
+        return []
+    path, fix = folder / "seams" / f"{use.stack}.json", f"draftkiln seams extract --stack {use.stack}"
+    if not path.exists():
+        return [PatchError(f"stack {use.stack}: no list of seams", why=f"{path} is not there", fix=fix)]
+    try:
+        listed = from_json(path).files
+    except PatchError as error:
+        return [error]
+    if listed != files_sha256(present):
+        return [PatchError(f"{path}: made from other files than the patched ones of now", fix=fix)]
+    return []
 
 
 def _stale(found: Queue, every_use: Sequence[Use], exported: Mapping[Use, Exported]) -> list[DraftkilnError]:

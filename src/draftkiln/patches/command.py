@@ -48,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     apply.add_argument(
         "--accept-offsets", action="store_true", help="take hunks at other lines although no lock confirms them"
     )
+    apply.add_argument("--json", action="store_true", help="as JSON: applied, already applied, built or refused")
     _wheel(apply)
 
     export = actions.add_parser("export", help="rewrite patches as git writes them on their own base")

@@ -39,7 +39,7 @@ def plan(
         known = ", ".join(sorted({patch.slug for patch in queue.pool})) or "none"
         raise PatchError(f"no patch {slug!r}", why=f"patches there: {known}", fix="name one of them")
     using = [use for use in every_use if any(patch.slug == slug for patch in uses.patches_of(use, queue.series))]
-    problems = []
+    problems: list[PatchError] = []
     for use in using:
         patches = uses.patches_of(use, queue.series)
         base = uses.base_of(use.version, every_use, wheels)
@@ -51,7 +51,7 @@ def plan(
                 )
             )
         else:
-            apply.apply_series(base.package, base.version, [patch for patch in patches if patch.slug != slug])
+            problems += _standing_on(slug, use, base, patches)
     if problems:
         raise ProblemsError(problems)
     files: dict[Path, str | None] = {patch.path: None for patch in named}
@@ -59,6 +59,22 @@ def plan(
         if any(entry.slug == slug for entry in series.entries):
             files[series.path] = edits.without_slugs(series.path.read_text(encoding="utf-8"), {slug})
     return files
+
+
+def _standing_on(slug: str, use: Use, base: Wheel, patches: Sequence[Patch]) -> list[PatchError]:
+    """What is wrong with a stack's series without the patch: those that need its lines."""
+    try:
+        apply.apply_series(base.package, base.version, [patch for patch in patches if patch.slug != slug])
+    except ProblemsError as error:
+        broken = [problem.what.partition(".patch")[0].rpartition("/")[2] for problem in error.problems]
+        return [
+            PatchError(
+                f"{slug}: {len(broken)} patches of stack {use.stack} do not apply without it",
+                why=", ".join(broken),
+                fix="drop them first, or make them anew on a tree without it",
+            )
+        ]
+    return []
 
 
 def _is_upstream(slug: str, patches: Sequence[Patch], base: Wheel) -> bool:

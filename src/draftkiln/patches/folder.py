@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from draftkiln import durable
-from draftkiln.errors import PatchError
+from draftkiln.errors import PatchError, ProblemsError
 from draftkiln.patches import apply, record
 from draftkiln.patches.header import PACKAGE
 from draftkiln.patches.repository import Repository
@@ -89,7 +89,11 @@ def apply_to_folder(
     if before == expected_tree or (patches and _is_applied(files, patches)):
         _compare(folder, before, expected_tree)
         return FolderResult(Outcome.ALREADY_APPLIED, before, (), ())
-    applied = apply.apply_series(files, version, patches)
+    try:
+        applied = apply.apply_series(files, version, patches)
+    except ProblemsError as error:
+        half = _half_patched(folder, files, version, patches)
+        raise (ProblemsError([half]) if half else error) from error
     _compare(folder, applied.tree, expected_tree)
     if applied.offsets and expected_tree is None and not accept_offsets:
         raise PatchError(
@@ -109,6 +113,23 @@ def _is_applied(files: Mapping[str, bytes], patches: Sequence[Patch]) -> bool:
                 return False
             repository.git("apply", "--index", "--reverse", "--whitespace=nowarn", "-", stdin=patch.data)
         return True
+
+
+def _half_patched(
+    folder: Path, files: Mapping[str, bytes], version: str, patches: Sequence[Patch]
+) -> PatchError | None:
+    """The error for a folder of the very release that the patches are for, which holds some of them already."""
+    made_for_it = [patch for patch in patches if patch.header.base == version]
+    with Repository.throwaway() as repository:
+        repository.checkout(repository.add_base("files", files))
+        there = [patch.path.name for patch in made_for_it if repository.check(patch.data, reverse=True).fits]
+    if not there:
+        return None
+    return PatchError(
+        f"{folder}: neither the release nor the patched one: at least {len(there)} of {len(patches)} patches are in",
+        why=f"in there already: {', '.join(there)}",
+        fix="unpack the wheel again; nothing was changed",
+    )
 
 
 def _compare(folder: Path, tree: str, expected: str | None) -> None:

@@ -29,6 +29,7 @@ _BREAKS_MAIL = re.compile(r"^(diff -|Index: |---(\s|$)|\+\+\+ |@@ )")
 _IN_BODY_HEADER = re.compile(r"^(From|Date|Subject): ")
 _TRAILER = re.compile(r"^(?P<key>[A-Z][A-Za-z-]*): (?P<value>\S.*)$")
 _VALUE_AND_NOTE = re.compile(r"^(?P<value>[^\[\]]+?)(?: \[(?P<note>.+)\])?$")
+_AUTHOR = re.compile(r"^[^<>]*[^<>\s] <[^<>\s]+@[^<>\s]+>$")
 _CHECK = re.compile(r"^tests/[\w./-]+\.py(::\w+)+$")
 
 
@@ -173,6 +174,11 @@ def _build(
             problems.add(
                 1, f"no {key} in the mail header", fix="make the patch with `draftkiln patches new` or `export`"
             )
+    author = fields.get("From")
+    if author is not None and author.text.strip() and not _AUTHOR.match(author.text):
+        problems.add(
+            author.number, f"From {author.text!r} is no author", fix="write it as `From: A Name <a@b.example>`"
+        )
     for key, trailer in TRAILERS.items():
         if report_missing and trailer.required and key not in values:
             problems.add(last, f"{key} is missing", fix=f"add a trailer such as `{key}: {trailer.example}`")

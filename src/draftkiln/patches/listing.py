@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from draftkiln.patches.uses import Use
 
 
+_NO_LIMIT = 1000
+"""Columns: nothing is folded, since a name that is cut cannot be copied."""
+
+
 @dataclass(frozen=True)
 class Row:
     """A patch, for `draftkiln patches list`."""
@@ -64,19 +68,20 @@ def rows(queue: Queue, every_use: Sequence[Use], now: dt.datetime) -> list[Row]:
 
 
 def table(found: Sequence[Row], *, color: bool) -> str:
-    """The rows as text, a column each."""
+    """The rows as text, a column each; a test is named by its file, whose name no other test file has."""
     from rich.console import Console
     from rich.table import Table
 
     every_stack = sorted({stack for row in found for stack in row.stacks})
     printed = Table(box=None, pad_edge=False)
     for title in ("patch", "stacks", "Upstream-Status", "age", "lines", "test"):
-        printed.add_column(title, overflow="fold")
+        printed.add_column(title, no_wrap=True)
     for row in found:
         marks = "".join(str(number) if stack in row.stacks else "·" for number, stack in enumerate(every_stack, 1))
         lines = f"+{row.lines_added} -{row.lines_removed}"
-        printed.add_row(row.patch, marks, row.upstream_status, f"{row.age_days} d", lines, "\n".join(row.checks))
-    console = Console(width=160, no_color=not color, highlight=False)
+        tests = "\n".join(check.rpartition("/")[2] for check in row.checks)
+        printed.add_row(row.patch, marks, row.upstream_status, f"{row.age_days} d", lines, tests)
+    console = Console(width=_NO_LIMIT, no_color=not color, highlight=False)
     with console.capture() as capture:
         console.print(printed)
         for number, stack in enumerate(every_stack, 1):

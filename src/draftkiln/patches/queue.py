@@ -2,7 +2,8 @@
 
 Layout:
     FOLDER/<slug>.patch             one concern; the text serves every series that names the slug
-    FOLDER/<slug>@<version>.patch   variant for one speculators release, where the text must differ
+    FOLDER/<slug>@<version>.patch   variant for one speculators release, where the text must differ; it also serves
+                                    releases with the same first three numbers (0.4.0 and its hotfix 0.4.0.1)
     FOLDER/series/<name>            slugs in order, `#` starts a comment
 """
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from draftkiln.patches.header import Header
 
+SLUG_RULE = "use lower-case words joined by `-`, starting with a letter"
+_ORDER = "order lives in the series file, not in a number in front of the name"
 _SLUG = re.compile(r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$")
 _SERIES_NAME = re.compile(r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$")
 _FILE_NAME = re.compile(r"^(?P<slug>[^@]+?)(?:@(?P<version>[^@]+))?\.patch$")
@@ -72,6 +75,11 @@ class Entry:
     line: int
     variants: Mapping[str | None, Patch]
 
+    def variant(self, version: str) -> Patch | None:
+        """The text made for speculators `version` or for a hotfix of it; None where the plain text serves it."""
+        hotfixes = (key for key in self.variants if key is not None and _release(key) == _release(version))
+        return self.variants.get(version) or next((self.variants[key] for key in sorted(hotfixes)), None)
+
 
 @dataclass(frozen=True)
 class Series:
@@ -89,7 +97,7 @@ class Series:
         """
         chosen, problems = [], []
         for entry in self.entries:
-            patch = entry.variants.get(version) or entry.variants.get(None)
+            patch = entry.variant(version) or entry.variants.get(None)
             if patch is not None:
                 chosen.append(patch)
                 continue
@@ -194,14 +202,25 @@ def read_patch(path: Path) -> Patch:
 def _read_name(path: Path, problems: mail.Problems) -> tuple[str, str | None]:
     match = _FILE_NAME.match(path.name)
     slug, version = (match["slug"], match["version"]) if match else (path.stem, None)
-    if not _SLUG.match(slug):
-        problems.add(
-            1,
-            f"{slug!r} is no slug",
-            why="order lives in the series file, not in a number in front of the name",
-            fix="use lower-case words joined by `-`, starting with a letter",
-        )
+    if not is_slug(slug):
+        problems.add(1, f"{slug!r} is no slug", why=_ORDER, fix=SLUG_RULE)
+    if version is not None and not _is_version(version):
+        problems.add(1, f"{version!r} is no version of {header.PACKAGE}", fix="write it as in slug@0.4.0.1.patch")
     return slug, version
+
+
+def is_slug(text: str) -> bool:
+    """Whether `text` can be the name of a patch: `SLUG_RULE`."""
+    return _SLUG.match(text) is not None
+
+
+def _is_version(text: str) -> bool:
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return str(Version(text)) == text
+    except InvalidVersion:
+        return False
 
 
 def _read_text(path: Path, problems: mail.Problems) -> tuple[str, bool]:
@@ -260,6 +279,12 @@ def _series_files(folder: Path) -> list[Path]:
         if series.is_dir()
         else []
     )
+
+
+def _release(version: str) -> tuple[int, ...]:
+    from packaging.version import Version
+
+    return (*Version(version).release, 0, 0)[:3]
 
 
 def _slug_of(path: Path) -> str:

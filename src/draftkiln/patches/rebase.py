@@ -86,14 +86,21 @@ def finish_merge(repository: Repository) -> bool:
     """Take a conflict's work tree as resolved; False when nothing of the patch was left to commit.
 
     Raises:
-        PatchError: a file still holds conflict markers.
+        PatchError: a file still holds conflict markers, or there are files that nothing added.
     """
     marked = [name for name in _unmerged(repository) if _holds_markers(repository.folder / name)]
     if marked:
         raise PatchError(
             f"conflict markers in {', '.join(marked)}", fix=f"edit them in {repository.folder}, then continue"
         )
-    repository.git("add", "--all", "--force", ".")
+    strays = [name for name in repository.git("ls-files", "--others").split("\n") if name]
+    if strays:
+        raise PatchError(
+            f"files in the tree that are in neither release: {', '.join(strays)}",
+            why="an editor's copies would become part of the patch",
+            fix=f"remove them, or `git add` in {repository.folder} those that belong to it, then continue",
+        )
+    repository.git("add", "--update", ".")
     left = bool(repository.git("diff", "--cached", "--name-only"))
     repository.git("am", "--continue" if left else "--skip")
     return left

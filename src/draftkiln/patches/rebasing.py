@@ -60,6 +60,8 @@ def begin(task: Task, found: Queue, every_use: Sequence[Use], old: Wheel, new: W
             f"a rebase of {task.series} is open in {folder / 'tree'}",
             fix="go on with --continue, or drop it with --abort",
         )
+    if task.new == task.old:
+        raise PatchError(f"{task.series} is for {PACKAGE} {task.old} already", fix="name another release with --to")
     if task.written_as != task.series and task.written_as in found.series:
         raise PatchError(
             f"series {task.written_as} is there already", fix="name another one with --as, or rebase that one"
@@ -127,7 +129,7 @@ def open_series(found: Queue) -> list[str]:
 def _texts(repository: Repository, task: Task, found: Queue, old: Wheel, new: Wheel) -> dict[str, str]:
     texts = rebase.prepare(repository, old, new, found.series[task.series].patches(task.old))
     for entry in found.series[task.series].entries:
-        variant = entry.variants.get(task.new)
+        variant = entry.variant(task.new)
         if variant is not None:
             texts[entry.slug] = variant.text
     return texts
@@ -153,12 +155,13 @@ def plan(
     still_used = {patch.path for use in staying for patch in uses.patches_of(use, found.series)}
     series = found.series[task.series]
     old = {patch.slug: patch for patch in series.patches(task.old)}
+    serving = {entry.slug for entry in series.entries if entry.variant(task.new) is not None}
     files: dict[Path, str | None] = {}
     for one in moved:
         patch = old[one.slug]
         variant = found.folder / f"{one.slug}@{task.new}.patch"
         as_it_is = one.state in {State.CLEAN, State.OFFSET}
-        if variant.exists() and as_it_is:
+        if one.slug in serving and as_it_is:
             continue
         shared = patch.path in still_used
         if not one.commit:

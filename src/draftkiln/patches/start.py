@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from draftkiln.patches.wheel import Wheel
 
 
+_COPIES = ("~", ".bak", ".orig", ".rej", ".swp")
+
+
 @dataclass(frozen=True)
 class Words:
     """What a new patch says of itself."""
@@ -56,6 +59,13 @@ def take_in(base: Wheel, patches: Sequence[Patch], tree: Path, words: Words, pat
         ProblemsError: what is wrong with `words`, or every patch that does not fit.
     """
     edited = folder.package_files(tree)
+    copies = sorted(name for name in edited if name.endswith(_COPIES))
+    if copies:
+        raise PatchError(
+            f"{tree}: copies that an editor or a merge left: {', '.join(copies)}",
+            why="they would become part of the patch",
+            fix="remove them",
+        )
     with Repository.throwaway() as repository:
         apply.apply_in(repository, base.package, base.version, patches)
         goal = repository.add_base("edited", edited)

@@ -63,9 +63,10 @@ def _facts(recipe: Recipe, target: Path | None) -> tuple[TargetFacts | None, lis
     from draftkiln.target import facts, resolve
 
     folder = target or resolve.location(recipe.target.source)
-    if not folder.exists() and not isinstance(recipe.target.source, PathTarget):
+    if target is None and not folder.exists() and not isinstance(recipe.target.source, PathTarget):
         command = "draftkiln fetch-target" if isinstance(recipe.target.source, HubTarget) else "draftkiln run"
-        return None, [unknown("target", f"{folder} is not there yet", f"{command} makes it; then run preflight again")]
+        enough = "config.json and the tokenizer's files in a folder, named with --target, are enough for most checks"
+        return None, [unknown("target", f"{folder} is not there yet", f"{command} makes it; until then {enough}")]
     try:
         return facts.read(folder), []
     except DraftkilnError as error:
@@ -79,6 +80,7 @@ def static_checks(recipe: Recipe, stack: str, facts: TargetFacts | None, host: H
 
     file = read(stack).file
     found = [
+        target_checks.check_generator(file.speculators.version),
         host_checks.check_devices(recipe, file.device, host),
         host_checks.check_shared_memory(recipe, host),
     ]
@@ -92,8 +94,8 @@ def static_checks(recipe: Recipe, stack: str, facts: TargetFacts | None, host: H
         target_checks.check_tokenizer(recipe, facts),
         host_checks.check_disk(recipe, facts, samples.count(recipe.data), host),
         *found,
-        host_checks.check_memory(recipe, facts, host),
-        host_checks.check_kernels(facts, facts.model_type, host),
+        host_checks.check_memory(recipe, facts, file.device, host),
+        host_checks.check_kernels(facts, facts.model_type, file.device, host),
         driver.check(host.nvidia_driver, file.cuda, quantized=facts.quantization is not None),
     ]
 

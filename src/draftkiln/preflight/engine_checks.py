@@ -36,7 +36,8 @@ def check_seams(environment: Environment, facts: TargetFacts | None) -> list[Fin
     series = environment.stack.file.speculators.series
     try:
         tree = open_sources(environment.overlay, "speculators")
-        patches = read_series(checkout.root() / "patches" / "speculators", series) if series else []
+        release = environment.stack.file.speculators.version
+        patches = read_series(checkout.root() / "patches" / "speculators", series, release) if series else []
         seams = extract(tree, series=series or "pristine", owner=owner_lookup(tree, patches))
     except PatchError as error:
         if "target removed upstream" in error.what:

@@ -18,6 +18,8 @@ BYTES_A_VALUE = 2
 MIN_SHM = 1 << 30
 """Shared memory that tensor parallel workers need; the default of containers, 64 MB, hangs NCCL."""
 _NEARLY_FULL = 0.8
+_NO_GPU = "no GPU is visible"
+_ON_THE_HOST = "run preflight on the GPU host"
 
 
 def state_bytes(samples: int, tokens: int, slots: int, hidden_size: int) -> int:
@@ -81,10 +83,12 @@ def check_devices(recipe: Recipe, device: str, host: Host) -> Finding:
     return passed("devices", f"{len(host.gpus)} x {host.gpus[0].name}, {size} used")
 
 
-def check_memory(recipe: Recipe, facts: TargetFacts, host: Host) -> Finding:
+def check_memory(recipe: Recipe, facts: TargetFacts, device: str, host: Host) -> Finding:
     """Weights a GPU against the share of its memory that the engine takes."""
-    if not host.gpus:
+    if device == "cpu":
         return passed("GPU memory", "not needed in CPU mode")
+    if not host.gpus:
+        return unknown("GPU memory", _NO_GPU, _ON_THE_HOST)
     size = recipe.target.tensor_parallel_size
     used = host.gpus[:size]
     share = facts.weight_bytes / size
@@ -103,10 +107,12 @@ def check_memory(recipe: Recipe, facts: TargetFacts, host: Host) -> Finding:
     return passed("GPU memory", told)
 
 
-def check_kernels(facts: TargetFacts, text_model_type: str, host: Host) -> Finding:
+def check_kernels(facts: TargetFacts, text_model_type: str, device: str, host: Host) -> Finding:
     """Compute capability against the kernels of the target's family and quantisation."""
-    if not host.gpus:
+    if device == "cpu":
         return passed("kernels", "CPU mode: a CPU build brings its own")
+    if not host.gpus:
+        return unknown("kernels", _NO_GPU, _ON_THE_HOST)
     for gpu in host.gpus:
         answer, why = capability.answer(text_model_type, facts.quantization, gpu.capability)
         told = f"{gpu.name} (compute capability {gpu.capability[0]}.{gpu.capability[1]}): {why}"

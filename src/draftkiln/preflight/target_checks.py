@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from packaging.version import Version
+
 from draftkiln import layers
 from draftkiln.preflight.finding import Finding, failed, passed, unknown, warned
+from draftkiln.seams.extract import LAST_PATCHABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,6 +17,14 @@ if TYPE_CHECKING:
 
     from draftkiln.recipe.model import Recipe
     from draftkiln.target.facts import TargetFacts
+
+
+def check_generator(release: str) -> Finding:
+    """Whether the stack's speculators still has the generator that extracts."""
+    if Version(release) > Version(LAST_PATCHABLE):
+        reason = f"speculators {release} has none: {LAST_PATCHABLE} is the last release that extracts"
+        return failed("generator", reason, "name a stack with 0.3.0 or 0.4.x under stacks.extract, or with --stack")
+    return passed("generator", f"speculators {release}")
 
 
 def check_layers(recipe: Recipe, facts: TargetFacts) -> Finding:

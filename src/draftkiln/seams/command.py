@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from draftkiln.seams.model import SeamList
 
-POOL = Path("patches/speculators")
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `draftkiln seams`."""
@@ -46,14 +44,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_tree(parser: argparse.ArgumentParser, *, required: bool) -> None:
     group = parser.add_mutually_exclusive_group(required=required)
+    if required:
+        group.add_argument(
+            "--stack", metavar="NAME", help="the stack's patched wheel and vLLM, into the queue's own list"
+        )
     group.add_argument("--tree", type=Path, metavar="DIR", help="unpacked speculators, patched or pristine")
     group.add_argument("--wheel", type=Path, metavar="FILE", help="a wheel of speculators, patched or pristine")
     parser.add_argument(
         "--series", metavar="NAME", help="the series that the tree has applied: names the patch of each line"
     )
-    parser.add_argument(
-        "--pool", type=Path, default=POOL, metavar="DIR", help=f"folder of the patches (default: {POOL})"
-    )
+    parser.add_argument("--pool", type=Path, metavar="DIR", help="folder of the patches (default: the project's own)")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -66,7 +66,8 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _from_tree(arguments: argparse.Namespace) -> SeamList:
-    from draftkiln.seams.extract import extract
+    from draftkiln.patches.queue import queue_folder
+    from draftkiln.seams.extract import extract, speculators_version
     from draftkiln.seams.owners import owner_lookup, read_series
     from draftkiln.seams.sources import open_sources
 
@@ -74,7 +75,8 @@ def _from_tree(arguments: argparse.Namespace) -> SeamList:
     series = arguments.series or "pristine"
     if arguments.series is None:
         return extract(sources, series=series)
-    return extract(sources, series=series, owner=owner_lookup(sources, read_series(arguments.pool, series)))
+    patches = read_series(arguments.pool or queue_folder(), series, speculators_version(sources))
+    return extract(sources, series=series, owner=owner_lookup(sources, patches))
 
 
 def _extract(arguments: argparse.Namespace) -> int:
@@ -83,6 +85,8 @@ def _extract(arguments: argparse.Namespace) -> int:
     from draftkiln.seams.engines import open_engine
     from draftkiln.seams.model import to_json
 
+    if arguments.stack:
+        _fill_in(arguments)
     seams = _from_tree(arguments)
     if arguments.vllm:
         engine = open_engine(arguments.vllm)
@@ -93,6 +97,24 @@ def _extract(arguments: argparse.Namespace) -> int:
     durable.write_text(arguments.out, to_json(seams))
     print(f"{arguments.out}: {len(seams.seams)} seams of speculators {seams.speculators} ({seams.series})")
     return ExitCode.OK
+
+
+def _fill_in(arguments: argparse.Namespace) -> None:
+    """Set what `--stack` stands for, where it is not given besides."""
+    from draftkiln import cache
+    from draftkiln.patches import base, queue
+    from draftkiln.stack import patched
+    from draftkiln.stack.model import read
+
+    stack = read(arguments.stack)
+    part = stack.file.speculators
+    if part.series is None:
+        raise UsageError(f"stack {stack.name} patches nothing", fix="name a stack with a series")
+    pristine = base.base_wheel("speculators", part.version, stack.locked().base_wheel_sha256, cache.root())
+    arguments.wheel = patched.build(pristine, part.series).path
+    arguments.series = arguments.series or part.series
+    arguments.vllm = arguments.vllm or stack.file.engine.version
+    arguments.out = arguments.out or queue.queue_folder() / "seams" / f"{stack.name}.json"
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -120,6 +142,9 @@ def _check(arguments: argparse.Namespace) -> int:
 def _python(stack: str | None) -> Path | None:
     if stack is None:
         return None
-    from draftkiln.stack.environment import python_of
+    from draftkiln.stack.environment import folder_of, python_of
+    from draftkiln.stack.model import read
 
-    return Path(python_of(stack))
+    made = folder_of(read(stack))
+    # Where it is made already, the patched wheel, which `python_of` would build, is not asked for.
+    return made / "bin" / "python" if (made / "complete").exists() else python_of(stack)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -43,7 +44,16 @@ def extract(sources: Sources, *, series: str, owner: Callable[[str, int], str | 
         for entry in ENTRIES:
             tracer.everything(entry)
     found = [replace(seam, owner=owner(seam.file, seam.line)) for seam in _merged(tracer.seams.values())]
-    return SeamList(series, version, None, tuple(sorted(found, key=_order)))
+    read = [sources.read(file).encode() for entry in ENTRIES if (file := index.file_of(entry))]
+    return SeamList(series, version, None, files_sha256(read), tuple(sorted(found, key=_order)))
+
+
+def files_sha256(contents: Iterable[bytes]) -> str:
+    """Hash of the files that have seams, given in the order of `ENTRIES`."""
+    digest = hashlib.sha256()
+    for content in contents:
+        digest.update(hashlib.sha256(content).digest())
+    return digest.hexdigest()
 
 
 def speculators_version(sources: Sources) -> str:

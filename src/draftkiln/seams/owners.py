@@ -6,9 +6,11 @@ The patches are taken off again from last to first. A hunk's new side must lie e
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from draftkiln.errors import PatchError
+from draftkiln.patches import queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,29 +21,25 @@ if TYPE_CHECKING:
 Line = tuple[str, int | None]
 
 
-def read_series(pool: Path, series: str) -> list[tuple[str, str]]:
-    """Slug and text of each patch of a series, in order.
+def read_series(pool: Path, series: str, version: str) -> list[tuple[str, str]]:
+    """Name and text of each patch of a series for a release of speculators, in order.
+
+    Args:
+        pool: folder of the queue.
+        series: its file below `series/`.
+        version: of the tree, patched or not; where it is none, the texts that are no variants are taken.
 
     Raises:
-        PatchError: the series or one of its patches is not there.
+        PatchError: the series is not there.
+        ProblemsError: everything that is wrong with it or its patches.
     """
-    file = pool / "series" / series
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise PatchError(f"no series {series}", why=str(error), fix=f"name one of {pool / 'series'}") from error
-    slugs = [line.split("#", 1)[0].strip() for line in lines]
-    patches = []
-    for slug in filter(None, slugs):
-        patch = pool / f"{slug}.patch"
-        if not patch.is_file():
-            raise PatchError(f"{file} names {slug}", why=f"{patch} is not there", fix="add the patch or drop the line")
-        patches.append((slug, patch.read_text(encoding="utf-8")))
-    return patches
+    release = version.partition("+")[0]
+    plain = release if re.fullmatch(r"\d+(\.\d+)*", release) else "0"
+    return [(patch.name, patch.text) for patch in queue.load_series(pool, series).patches(plain)]
 
 
 def owner_lookup(sources: Sources, patches: Sequence[tuple[str, str]]) -> Callable[[str, int], str | None]:
-    """A function from file and line to the slug of the patch that owns the line, None for upstream's own.
+    """A function from file and line to the name of the patch that owns the line, None for upstream's own.
 
     Raises:
         PatchError: the tree is not this series applied.

@@ -67,13 +67,17 @@ def ensure(name: str) -> Environment:
     """
     stack = read(name)
     _check(stack)
-    lock = stack.locked()
-    version = f"py{sys.version_info.major}{sys.version_info.minor}"
-    folder = cache.root() / "envs" / f"{version}-{lock.requirements_sha256[:16]}"
+    folder = folder_of(stack)
     with _locked(folder):
         if not (folder / "complete").exists():
             _make(stack, folder)
     return Environment(stack, folder / "bin" / "python", _overlay(stack))
+
+
+def folder_of(stack: Stack) -> Path:
+    """Where the environment of `stack` lies for this Python, made or not; a file `complete` inside says that it is."""
+    version = f"py{sys.version_info.major}{sys.version_info.minor}"
+    return cache.root() / "envs" / f"{version}-{stack.locked().requirements_sha256[:16]}"
 
 
 def enter(name: str, arguments: Sequence[str]) -> None:

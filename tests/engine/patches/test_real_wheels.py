@@ -14,6 +14,7 @@ pytestmark = pytest.mark.engine
 
 SHA256 = {
     "0.3.0": "10e67b28fd7a09b3f2a0c522ac0ec5d9f459c4021f7bf7e6b32413e551995f73",
+    "0.4.0": "dd1ee839c9966b8ff85911f60d2155746d4a3f61c7f76e9dce76466409e32861",
     "0.4.0.1": "e880958ecbec6b8d59854f846937d20576c73ecfaa5844382afcf0d4a6630f0b",
     "0.9.0": "f0de7571274ce996d769ce81240379728dcb38701f77d2d34cfd0d670d1b4481",
 }
@@ -74,6 +75,16 @@ def test_case_1_releases_without_the_files_are_told_as_such(two_hunks, tmp_path)
     with pytest.raises(ProblemsError) as caught:
         wheel.build(release("0.9.0").path, two_hunks, tmp_path / "out")
     assert f"{GENERATOR} is not in speculators 0.9.0: target removed upstream" in str(caught.value)
+
+
+@pytest.mark.parametrize("stack", ["spec0.4.0.1-vllm0.16.0-cpu", "spec0.4.0.1-vllm0.32.0-cpu"])
+def test_0_4_0_shares_the_series_of_0_4_0_1(stack):
+    series = queue.load_series(queue.queue_folder(), stack)
+    older, newer = (
+        apply.apply_series(release(version).package, version, series.patches(version)).changed
+        for version in ("0.4.0", "0.4.0.1")
+    )
+    assert older == newer
 
 
 @pytest.mark.parametrize("version", SHA256)

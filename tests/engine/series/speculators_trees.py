@@ -54,6 +54,11 @@ class Trees:
         """Whether patches are left out on this stack."""
         return self.stack == BREAKS_SHOWN_ON
 
+    @property
+    def starts_early(self) -> bool:
+        """Whether the first patches alone let a generator start: later engines need those at the series' end."""
+        return "-vllm0.16.0-" in self.stack
+
     def full(self) -> Path:
         """All of the series."""
         return self._write("full", next(reversed(self.commits.values())))

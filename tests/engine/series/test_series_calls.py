@@ -63,7 +63,9 @@ def outcomes(drive: Any, trees: Trees) -> dict[str, Any]:
         "ended": {"tree": full, "calls": [SPLIT]},
         **{f"{ranks} replies": {"tree": full, "calls": [SPLIT], "executor": {"replies": ranks}} for ranks in RANKS},
     }
-    played: dict[str, Any] = drive(whole | unordered(trees) | (left_out(trees) if trees.show_breaks else {}))
+    played: dict[str, Any] = drive(
+        whole | (unordered(trees) if trees.starts_early else {}) | (left_out(trees) if trees.show_breaks else {})
+    )
     return played
 
 

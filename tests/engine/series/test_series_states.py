@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from speculators_trees import LOUD
+from speculators_trees import BREAKS_SHOWN_ON, LOUD
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,7 +71,14 @@ def deepseek(extract: Any, trees: Trees, targets: Path) -> Run:
 
 
 @pytest.fixture(scope="module")
-def only_loud(extract: Any, trees: Trees, targets: Path) -> Run:
+def leaves_out(trees: Trees) -> None:
+    """For tests that leave patches out: skips on stacks where that is not shown."""
+    if not trees.show_breaks:
+        pytest.skip(f"patches are left out on {BREAKS_SHOWN_ON} only")
+
+
+@pytest.fixture(scope="module")
+def only_loud(extract: Any, trees: Trees, targets: Path, leaves_out: None) -> Run:
     generator = {"model_path": str(targets / "deepseek"), "layer_ids": LAYER_IDS, "max_model_len": 512}
     run: Run = extract(trees.only("only-loud", LOUD), generator, CALLS)
     return run
@@ -149,6 +156,7 @@ def test_states_in_float32(llama: Run) -> None:
     assert {call["dtype"] for call in llama.report["calls"].values()} == {"torch.float32"}
 
 
+@pytest.mark.usefixtures("leaves_out")
 def test_first_forward_pass(extract: Any, trees: Trees, targets: Path) -> None:
     run = extract(
         trees.before("capture-with-layer-hooks"), {"model_path": str(targets / "deepseek"), "max_model_len": 512}, {}
@@ -156,6 +164,7 @@ def test_first_forward_pass(extract: Any, trees: Trees, targets: Path) -> None:
     assert "get_input_embeddings" in run.report["start"]["message"]
 
 
+@pytest.mark.usefixtures("leaves_out")
 def test_reply_and_second_step(extract: Any, trees: Trees, targets: Path) -> None:
     tree = trees.before("reply-of-one-rank")
     run = extract(

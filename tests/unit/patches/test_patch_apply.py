@@ -133,8 +133,8 @@ def test_a_half_applied_folder_is_refused_and_the_patch_that_is_in_is_named(proj
     before = contents(where)
     found = refusals(lambda: folder.apply_to_folder(where, patches(project, "one", "two")))
     assert len(found) == 1
-    assert "one.patch" in found[0]
-    assert "in there already" in found[0]
+    assert "at least 1 of 2 patches are in" in found[0]
+    assert "in there already: one.patch" in found[0]
     assert contents(where) == before
 
 

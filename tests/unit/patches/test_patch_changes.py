@@ -1,5 +1,6 @@
 import json
 import re
+from pathlib import Path
 
 import pytest
 from fake_releases import GENERATOR, RELEASES, WORKER, diff, edit, mail
@@ -153,6 +154,11 @@ def test_a_conflict_keeps_the_tree_and_goes_on_patch_by_patch(moving, capsys):
     assert main(["patches", "rebase", "--continue"]) == 5
     assert f"conflict markers in {GENERATOR}" in capsys.readouterr().err
     resolve(told["kept"], "first")
+    backup = Path(told["kept"], GENERATOR + "~")
+    backup.write_text("an editor's copy")
+    assert main(["patches", "rebase", "--continue"]) == 5
+    assert f"in neither release: {GENERATOR}~" in capsys.readouterr().err
+    backup.unlink()
     assert main(["patches", "rebase", "--continue", "--json"]) == 5
     told = json.loads(capsys.readouterr().out)
     assert [one["state"] for one in told["patches"]] == ["merged-3way", "clean", "conflict"]
@@ -189,8 +195,6 @@ def test_a_conflict_names_the_two_commands_and_abort_forgets_it(moving, capsys):
 
 
 def test_a_conflict_resolved_to_what_upstream_has_drops_the_patch(moving, capsys):
-    from pathlib import Path
-
     _, _, told = move(moving, base(CONFLICTING[0]), capsys)
     files = base(CONFLICTING[0])
     (Path(told["kept"]) / GENERATOR).write_text(files[GENERATOR])
@@ -297,10 +301,47 @@ def test_drop_needs_no_force_where_the_release_has_the_change(project):
     assert [path.name for path in project.state()] == ["s"]
 
 
-def test_a_forced_drop_that_breaks_the_rest_changes_nothing(moving):
+def test_a_forced_drop_that_breaks_the_rest_changes_nothing(moving, capsys):
     after = moving.patch("on-top", ("check(tokenizer, 1)", "check(tokenizer, 2)"), before=base(FIRST, STEP, LOOP))
     assert after
     moving.series("s", "first", "step", "loop", "on-top")
     before = moving.state()
     assert main(["patches", "drop", "first", "--force"]) == 5
     assert moving.state() == before
+    assert "first: 1 patches of stack a do not apply without it" in capsys.readouterr().err
+
+
+def test_a_move_to_the_same_release_is_refused(moving, capsys):
+    assert main(["patches", "rebase", "--to", "speculators==1.0"]) == 5
+    assert "s is for speculators 1.0 already" in capsys.readouterr().err
+
+
+def test_copies_that_an_editor_left_do_not_get_into_a_patch(moving, tmp_path, capsys):
+    tree = tmp_path / "tree"
+    start = ["patches", "new", "more", "--stack", "a", "--tree", str(tree)]
+    assert main(start) == 0
+    worker = tree / WORKER
+    worker.write_text(edit(worker.read_text(), RETURN))
+    worker.with_name("worker.py~").write_text("old")
+    before = moving.state()
+    end = ["--subject", "Copy values", "--why", "They change.", "--check", "tests/test_it.py::test_it"]
+    assert main([*start, *end, "--author", "A B <a@b.example>"]) == 5
+    assert "worker.py~" in capsys.readouterr().err
+    assert moving.state() == before
+
+
+def test_a_name_that_is_no_slug_is_refused_before_a_tree_is_handed_out(moving, tmp_path, capsys):
+    assert main(["patches", "new", "0001_more", "--stack", "a", "--tree", str(tmp_path / "tree")]) == 2
+    assert "'0001_more' cannot name a patch" in capsys.readouterr().err
+    assert not (tmp_path / "tree").exists()
+
+
+def test_a_move_to_a_hotfix_keeps_the_texts_of_its_release(moving, capsys):
+    project_files = {path.name for path in moving.queue.glob("*.patch")}
+    variant = moving.queue / "loop@1.0.patch"
+    (moving.queue / "loop.patch").rename(variant)
+    code, found, told = move(moving, base(), capsys, "--as", "t", to="1.0.0.2")
+    assert code == 0
+    assert states(found) == {"first": "clean", "step": "clean", "loop": "clean"}
+    assert told["changed"] == [str(moving.queue / "series" / "t")]
+    assert {path.name for path in moving.queue.glob("*.patch")} == (project_files - {"loop.patch"}) | {variant.name}

@@ -1,5 +1,6 @@
 import json
 import shutil
+import zipfile
 
 import pytest
 from fake_releases import GENERATOR, RELEASES, WORKER, make_project
@@ -7,6 +8,8 @@ from fake_releases import GENERATOR, RELEASES, WORKER, make_project
 from draftkiln.cli import main
 from draftkiln.patches import queue, uses, wheel
 from draftkiln.patches.check import check
+from draftkiln.seams.extract import ENTRIES, files_sha256
+from draftkiln.seams.model import SeamList, to_json
 
 EDIT = ("check(tokenizer)", "check(tokenizer, 1)")
 LOOP = ("    found.append(value)", "    found.append(finish(value))")
@@ -172,7 +175,7 @@ def test_list_has_a_row_a_patch(capsys, monkeypatch):
     assert "12" in row
     assert "Submitted" in row
     assert "+1 -1" in row
-    assert "tests/test_it.py::test_it" in row
+    assert row.endswith("test_it.py::test_it")
     assert "1 a" in printed
     assert main(["patches", "list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
@@ -201,3 +204,38 @@ def test_apply_to_a_folder_tells_the_truth(good, tmp_path, capsys):
         words.append(capsys.readouterr().out.splitlines()[0].split(": ")[1])
     tree = uses.of_stack("a", uses.all_uses()).tree
     assert words == [f"applied, tree {tree}", f"already applied, tree {tree}"]
+
+
+def test_a_list_of_seams_that_is_missing_or_older_than_the_patches_is_told(project):
+    files = {f"{entry.replace('.', '/')}.py": f"# {entry}\n" for entry in ENTRIES}
+    project.release("3.0", files)
+    project.series("s")
+    project.stack("a", "3.0", "s")
+    listed = project.queue / "seams" / "a.json"
+    assert "stack a: no list of seams" in findings(project)
+    listed.parent.mkdir()
+    old = files_sha256(text.encode() for text in files.values())
+    listed.write_text(to_json(SeamList("s", "3.0", None, old)))
+    assert not any("seams" in what for what in findings(project))
+    listed.write_text(to_json(SeamList("s", "3.0", None, "0" * 64)))
+    assert f"{listed}: made from other files than the patched ones of now" in findings(project)
+    listed.write_text("{}")
+    assert any(what.startswith(f"{listed} is not a seams file") for what in findings(project))
+
+
+def test_apply_tells_the_outcome_as_json(good, tmp_path, capsys):
+    where = tmp_path / "unpacked"
+    zipfile.ZipFile(good.wheel("1.0")).extractall(where)
+    outcomes = []
+    for _ in range(2):
+        assert main(["patches", "apply", "--stack", "a", "--json", str(where)]) == 0
+        outcomes.append(json.loads(capsys.readouterr().out))
+    assert [told["outcome"] for told in outcomes] == ["applied", "already applied"]
+    assert outcomes[0]["changed"] == [GENERATOR]
+    (where / GENERATOR).write_text("something else\n")
+    assert main(["patches", "apply", "--stack", "a", "--json", str(where)]) == 5
+    told = json.loads(capsys.readouterr().out)
+    assert told["outcome"] == "refused"
+    assert all(set(problem) == {"what", "why", "fix"} for problem in told["problems"])
+    assert main(["patches", "apply", "--stack", "a", "--json", "--out", str(tmp_path / "dist")]) == 0
+    assert json.loads(capsys.readouterr().out)["outcome"] == "built"

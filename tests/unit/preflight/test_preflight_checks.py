@@ -121,12 +121,12 @@ def test_gpus_are_counted_and_their_memory_is_held_against_the_weights(target):
     assert host_checks.check_devices(recipe(), "cuda", host()).status == "pass"
     assert host_checks.check_devices(recipe(), "cuda", host(gpus=(BLACKWELL,) * 4)).status == "fail"
     heavy = found.__class__(**{**found.__dict__, "weight_bytes": 595 * GB})
-    assert host_checks.check_memory(recipe(), heavy, host()).status == "pass"
-    assert host_checks.check_memory(recipe(), heavy, host(gpus=(BLACKWELL,) * 2)).status == "pass"
+    assert host_checks.check_memory(recipe(), heavy, "cuda", host()).status == "pass"
+    assert host_checks.check_memory(recipe(), heavy, "cuda", host(gpus=(BLACKWELL,) * 2)).status == "pass"
     small = Gpu("small", 80 * GB, 80 * GB, (9, 0))
-    assert host_checks.check_memory(recipe(), heavy, host(gpus=(small,) * 8)).status == "fail"
+    assert host_checks.check_memory(recipe(), heavy, "cuda", host(gpus=(small,) * 8)).status == "fail"
     busy = Gpu("busy", 183 * GB, 20 * GB, (10, 0))
-    assert "another process" in host_checks.check_memory(recipe(), heavy, host(gpus=(busy,) * 8)).reason
+    assert "another process" in host_checks.check_memory(recipe(), heavy, "cuda", host(gpus=(busy,) * 8)).reason
 
 
 @pytest.mark.parametrize(
@@ -149,10 +149,17 @@ def test_case_67_the_table_answers_or_says_that_it_cannot(model, quantization, g
 
 def test_case_67_preflight_refuses_a_gpu_without_kernels(target):
     spark = Gpu("NVIDIA GB10", 120 * GB, 119 * GB, (12, 1))
-    found = host_checks.check_kernels(target(KIMI), "kimi_k25", host(gpus=(spark,)))
+    found = host_checks.check_kernels(target(KIMI), "kimi_k25", "cuda", host(gpus=(spark,)))
     assert (found.status, "12.1" in found.reason) == ("fail", True)
-    assert host_checks.check_kernels(target(KIMI), "kimi_k25", host()).status == "pass"
-    assert host_checks.check_kernels(target(KIMI), "kimi_k25", host(gpus=())).status == "pass"
+    assert host_checks.check_kernels(target(KIMI), "kimi_k25", "cuda", host()).status == "pass"
+    assert host_checks.check_kernels(target(KIMI), "kimi_k25", "cpu", host(gpus=())).status == "pass"
+
+
+def test_without_a_gpu_in_sight_nothing_is_said_of_a_gpu_stack(target):
+    found = target(KIMI)
+    assert host_checks.check_kernels(found, "kimi_k25", "cuda", host(gpus=())).status == "unknown"
+    assert host_checks.check_memory(recipe(), found, "cuda", host(gpus=())).status == "unknown"
+    assert host_checks.check_memory(recipe(), found, "cpu", host(gpus=())).status == "pass"
 
 
 @pytest.mark.parametrize(
@@ -222,3 +229,8 @@ def test_heads_lengths_and_weights(target):
     assert target_checks.check_lengths(recipe(extract__token_budget=256), found).status == "warn"
     assert target_checks.check_weights(recipe(), found).status == "fail"
     assert target_checks.check_weights(recipe(target__load_format="dummy"), found).status == "warn"
+
+
+@pytest.mark.parametrize(("release", "status"), [("0.3.0", "pass"), ("0.4.0.1", "pass"), ("0.5.0", "fail")])
+def test_case_1_a_release_without_the_generator_cannot_extract(release, status):
+    assert target_checks.check_generator(release).status == status

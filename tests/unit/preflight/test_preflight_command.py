@@ -69,6 +69,12 @@ def test_a_broken_target_is_a_finding_not_a_traceback(small, capsys):
     assert json.loads(capsys.readouterr().out)["findings"][0]["check"] == "target"
 
 
+def test_a_folder_that_was_named_must_be_there(small, capsys):
+    file = small(target__source={"make": "small", "seed": 4711})
+    assert main(["preflight", "--recipe", str(file), "--static", "--target", "/no/such"]) == ExitCode.PREFLIGHT
+    assert "/no/such is not there" in capsys.readouterr().out.replace("\n", " ")
+
+
 def test_an_unknown_stack_is_refused_by_name(small, capsys):
     assert main(["preflight", "--recipe", str(small()), "--static", "--stack", "none"]) == ExitCode.STACK
     assert "none" in capsys.readouterr().err

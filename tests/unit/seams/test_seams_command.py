@@ -2,8 +2,8 @@ import json
 import zipfile
 
 import pytest
+from fake_engines import NEW, OLD
 
-from conftest import NEW, OLD
 from draftkiln.cli import main
 from draftkiln.errors import ExitCode
 from draftkiln.seams.engines import open_engine
@@ -66,7 +66,7 @@ def test_the_installed_engine_is_found_without_importing_it(tmp_path):
         (["--vllm", "{empty}"], ExitCode.SYSTEM, "no package vllm"),
         (["--vllm", "{broken}"], ExitCode.USAGE, "cannot read the wheel"),
         (["--vllm", "{old}", "--seams", "x.json"], ExitCode.USAGE, "what to check is not clear"),
-        (["--vllm", "{old}", "--series", "none"], ExitCode.PATCHES, "no series none"),
+        (["--vllm", "{old}", "--series", "none"], ExitCode.PATCHES, "none: no such series"),
     ],
 )
 def test_mistakes_are_told_without_a_traceback(places, tmp_path, capsys, arguments, code, text):

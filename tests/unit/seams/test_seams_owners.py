@@ -1,12 +1,23 @@
 import pytest
 
-from draftkiln.errors import PatchError
+from draftkiln.errors import PatchError, ProblemsError
 from draftkiln.seams.owners import owner_lookup, read_series
 
 FILE = "speculators/data_generation/a.py"
-FIRST = f"""Subject: first
+HEAD = """From: A Person <a@example.org>
+Date: Sun, 29 Nov 2026 12:00:00 +0000
+Subject: Mend it
 
----
+It fails.
+
+Upstream-Status: Pending
+Origin: draftkiln
+Base: speculators==0.3.0
+Check: tests/test_it.py::test_it
+Drop-When: upstream has it
+
+"""
+FIRST = f"""{HEAD}diff --git a/{FILE} b/{FILE}
 --- a/{FILE}
 +++ b/{FILE}
 @@ -1,3 +1,4 @@
@@ -16,9 +27,7 @@ FIRST = f"""Subject: first
 +between
  three
 """
-SECOND = f"""Subject: second
-
----
+SECOND = f"""{HEAD}diff --git a/{FILE} b/{FILE}
 --- a/{FILE}
 +++ b/{FILE}
 @@ -2,3 +2,3 @@
@@ -56,9 +65,24 @@ def test_a_series_that_names_no_patch_is_refused(tmp_path):
     (tmp_path / "series").mkdir()
     (tmp_path / "series" / "s").write_text("# comment\nthere # why\nabsent\n")
     (tmp_path / "there.patch").write_text(FIRST)
-    with pytest.raises(PatchError, match="names absent"):
-        read_series(tmp_path, "s")
+    with pytest.raises(ProblemsError, match="no patch 'absent'"):
+        read_series(tmp_path, "s", "0.3.0")
     (tmp_path / "absent.patch").write_text(SECOND)
-    assert [slug for slug, _ in read_series(tmp_path, "s")] == ["there", "absent"]
-    with pytest.raises(PatchError, match="no series other"):
-        read_series(tmp_path, "other")
+    assert [name for name, _ in read_series(tmp_path, "s", "0.3.0")] == ["there", "absent"]
+    with pytest.raises(PatchError, match="no such series"):
+        read_series(tmp_path, "other", "0.3.0")
+
+
+def test_a_variant_owns_the_lines_of_its_release(tmp_path):
+    (tmp_path / "series").mkdir()
+    (tmp_path / "series" / "s").write_text("one\n")
+    (tmp_path / "one.patch").write_text(FIRST)
+    (tmp_path / "one@0.4.0.1.patch").write_text(FIRST.replace("two, mended", "two, mended anew"))
+    for version, name in (
+        ("0.3.0", "one"),
+        ("0.4.0.1", "one@0.4.0.1"),
+        ("0.4.0.1+stack", "one@0.4.0.1"),
+        ("0.4.0", "one@0.4.0.1"),
+        ("unknown", "one"),
+    ):
+        assert [found for found, _ in read_series(tmp_path, "s", version)] == [name], version
