@@ -54,6 +54,9 @@ class Receipt:
     """Tokens, and so rows of its states."""
     bytes: int
     checksum: str
+    """Of the whole file."""
+    token_ids: str
+    """xxh3_64 of its token ids as little-endian int64: shows whose states they are without a look into the file."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,17 @@ def create(path: Path, head: Head) -> None:
 
 def append(path: Path, receipts: Iterable[Receipt]) -> None:
     """Append receipts and make them durable."""
+    _append(path, (asdict(receipt) for receipt in receipts))
+
+
+def withdraw(path: Path, indices: Iterable[int]) -> None:
+    """Append, durably, that the receipts of `indices` hold no more: their files are about to be replaced."""
+    _append(path, [{"withdrawn": sorted(indices)}])
+
+
+def _append(path: Path, lines: Iterable[dict[str, Any]]) -> None:
     with durable.storage_errors(path), path.open("ab") as file:
-        file.write("".join(json.dumps(asdict(receipt)) + "\n" for receipt in receipts).encode())
+        file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
         file.flush()
         os.fsync(file.fileno())
 
@@ -91,11 +103,16 @@ def read(path: Path) -> Manifest:
     if rest:
         os.truncate(path, len(whole) + len(newline))
     lines = whole.split(b"\n")
-    receipts = {}
+    receipts: dict[int, Receipt] = {}
     try:
         head = _head(json.loads(lines[0]))
         for number, line in enumerate(lines[1:], start=2):
-            receipt = Receipt(**json.loads(line))
+            values = json.loads(line)
+            if "withdrawn" in values:
+                for index in values["withdrawn"]:
+                    receipts.pop(index, None)
+                continue
+            receipt = Receipt(**values)
             if not 0 <= receipt.index < head.samples:
                 raise ValueError(f"line {number}: index {receipt.index} of {head.samples} samples")  # noqa: TRY301 - joins the other ways a line is wrong
             receipts[receipt.index] = receipt

@@ -1,0 +1,132 @@
+"""Signals of an extraction: SIGINT and SIGTERM end it in order, and a dead engine ends the wait for it."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+from draftkiln.errors import DraftkilnError, EngineError, ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+_POLL_SECONDS = 0.2
+
+
+class StoppedError(DraftkilnError):
+    """A signal ended the extraction; the exit code says which."""
+
+    def __init__(self, number: int, done: str) -> None:
+        super().__init__(
+            f"stopped by {signal.Signals(number).name}: {done}",
+            fix="run the same command again: it goes on where it stopped",
+        )
+        self.code = ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED
+
+
+class Ending:
+    """Whether a signal asked for the end. A second one ends at once."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+
+    def asked(self) -> bool:
+        """Whether the end was asked for."""
+        return self.number is not None
+
+    @contextlib.contextmanager
+    def while_starting(self) -> Iterator[None]:
+        """Start an engine whose processes leave SIGINT and SIGTERM to this one.
+
+        A signal sent to the whole group must not end the engine under samples in flight. Processes inherit the mask of
+        blocked signals; what arrives meanwhile ends the start.
+
+        Raises:
+            StoppedError: a signal came; the engine's processes were ended.
+        """
+        before = set(multiprocessing.active_children())
+        ready = threading.Event()
+        old = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        waiter = threading.Thread(target=self._wait, args=(ready, before), daemon=True)
+        waiter.start()
+        try:
+            yield
+        except Exception:
+            if self.number is None:
+                raise
+        finally:
+            ready.set()
+            waiter.join()
+            signal.pthread_sigmask(signal.SIG_SETMASK, old)
+        if self.number is not None:
+            raise StoppedError(self.number, "the engine was still starting")
+
+    def _wait(self, ready: threading.Event, before: set[Any]) -> None:
+        while not ready.is_set():
+            if (found := signal.sigtimedwait(_ENDING, _POLL_SECONDS)) is not None:
+                self.number = found.si_signo
+                for process in set(multiprocessing.active_children()) - before:
+                    process.kill()
+
+    @contextlib.contextmanager
+    def while_running(self) -> Iterator[None]:
+        """Note a signal and go on; a second one raises KeyboardInterrupt."""
+
+        def note(number: int, _frame: object) -> None:
+            if self.number is not None:
+                raise KeyboardInterrupt
+            self.number = number
+
+        old = {number: signal.signal(number, note) for number in _ENDING}
+        try:
+            yield
+        finally:
+            for number, handler in old.items():
+                signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def watched(processes: list[int]) -> Iterator[None]:
+    """Raise out of any wait as soon as one of these child processes ends; vLLM would wait for its answer for ever.
+
+    Raises:
+        EngineError: with the signal or exit code that ended it.
+    """
+
+    def look(_number: int, _frame: object) -> None:
+        for process in processes:
+            if (found := _ended(process)) is not None:
+                raise EngineError(
+                    f"the engine's process {process} ended {_how(found.si_code, found.si_status)}",
+                    why="its last lines are in the log of this stage; without any, it was killed (out of memory?)",
+                    fix="mend the cause and run the same command again: it goes on where it stopped",
+                )
+
+    old = signal.signal(signal.SIGCHLD, look)
+    try:
+        look(signal.SIGCHLD, None)
+        yield
+    finally:
+        signal.signal(signal.SIGCHLD, old)
+
+
+def alive(processes: list[int]) -> bool:
+    """Whether all of these child processes run."""
+    return all(_ended(process) is None for process in processes)
+
+
+def _ended(process: int) -> os.waitid_result | None:
+    try:
+        # Left to be collected by whoever started it.
+        return os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return os.waitid_result((process, 0, signal.SIGCHLD, 0, os.CLD_EXITED))
+
+
+def _how(code: int, status: int) -> str:
+    return f"with code {status}" if code == os.CLD_EXITED else f"by {signal.Signals(status).name}"
