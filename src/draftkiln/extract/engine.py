@@ -113,8 +113,9 @@ class VllmEngine:
         """Begin to write what is computed into `folder`."""
         recipe, facts = self._settings.recipe, self._settings.facts
         ids = layers.to_generator_ids(recipe.layers.captured(facts.num_layers))
-        step = recipe.extract.token_budget
-        self._call("_sink_open", ids, str(folder), facts.hidden_size, recipe.extract.writers, step, os.getpid())
+        extract, cpus = recipe.extract, sorted(os.sched_getaffinity(0))
+        shape = facts.hidden_size, extract.writers, extract.token_budget
+        self._call("_sink_open", ids, str(folder), *shape, os.getpid(), cpus)
 
     def add(self, index: int, token_ids: Sequence[int]) -> None:
         """Queue a sample."""

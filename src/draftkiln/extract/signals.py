@@ -100,9 +100,9 @@ def watched(processes: list[int]) -> Iterator[None]:
 
     def look(_number: int, _frame: object) -> None:
         for process in processes:
-            if (found := _ended(process)) is not None:
+            if (end := _end_of(process)) is not None:
                 raise EngineError(
-                    f"the engine's process {process} ended {_how(found.si_code, found.si_status)}",
+                    f"the engine's process {process} ended {end}",
                     why="its last lines are in the log of this stage; without any, it was killed (out of memory?)",
                     fix="mend the cause and run the same command again: it goes on where it stopped",
                 )
@@ -117,16 +117,18 @@ def watched(processes: list[int]) -> Iterator[None]:
 
 def alive(processes: list[int]) -> bool:
     """Whether all of these child processes run."""
-    return all(_ended(process) is None for process in processes)
+    return all(_end_of(process) is None for process in processes)
 
 
-def _ended(process: int) -> os.waitid_result | None:
+def _end_of(process: int) -> str | None:
+    """How a child process ended; None while it runs."""
     try:
         # Left to be collected by whoever started it.
-        return os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        found = os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
-        return os.waitid_result((process, 0, signal.SIGCHLD, 0, os.CLD_EXITED))
-
-
-def _how(code: int, status: int) -> str:
-    return f"with code {status}" if code == os.CLD_EXITED else f"by {signal.Signals(status).name}"
+        return "unexpectedly"
+    if found is None:
+        return None
+    if found.si_code == os.CLD_EXITED:
+        return f"with code {found.si_status}"
+    return f"by {signal.Signals(found.si_status).name}"

@@ -78,12 +78,13 @@ class Sink:
         slots: captured layers of a sample.
         hidden: size of a state.
         writers: threads that write.
+        cpus: that they may run on; default: those of the calling thread.
 
     Attributes:
         failure: the first thing that went wrong, or None.
     """
 
-    def __init__(self, folder: Path, slots: int, hidden: int, writers: int) -> None:
+    def __init__(self, folder: Path, slots: int, hidden: int, writers: int, cpus: set[int] | None = None) -> None:
         self.failure: DraftkilnError | None = None
         self._folder, self._slots, self._hidden = folder, slots, hidden
         self._row_bytes = samples.row_bytes(slots, hidden)
@@ -97,6 +98,7 @@ class Sink:
         self._unsynced = 0
         self._receipts: list[Receipt] = []
         self._stopping = False
+        self._cpus = cpus
         self._writers = [threading.Thread(target=self._write_loop, daemon=True) for _ in range(writers)]
         self._syncer = threading.Thread(target=self._sync_loop, daemon=True)
         for thread in (*self._writers, self._syncer):
@@ -139,6 +141,9 @@ class Sink:
         return self.receipts()
 
     def _write_loop(self) -> None:
+        if self._cpus:
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, self._cpus)
         while (rows := self._tasks.get()) is not None:
             if self.failure is not None:
                 rows.block.done()

@@ -10,6 +10,7 @@ import os
 import select
 import signal
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,11 @@ from vllm.distributed import get_tp_group
 from draftkiln.errors import EngineError, StorageError
 from draftkiln.extract import samples
 from draftkiln.extract.ring import Block, Ring
-from draftkiln.extract.sink import Rows, Sink
+from draftkiln.extract.sink import Sink
+from draftkiln.extract.steps import Bookkeeping, Span, hand_over
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _BLOCKS = 6
 _BLOCK_BYTES = 256 << 20
@@ -41,7 +43,14 @@ class SinkExtension(HiddenStatesWorkerExtension):  # type: ignore[misc]  # untyp
     _step_states: dict[int, torch.Tensor]
 
     def _sink_open(
-        self, layer_ids: list[int], folder: str, hidden: int, writers: int, step_tokens: int, driver: int
+        self,
+        layer_ids: list[int],
+        folder: str,
+        hidden: int,
+        writers: int,
+        step_tokens: int,
+        driver: int,
+        cpus: list[int],
     ) -> None:
         """Begin: hook the layers and, on rank 0, start the sink.
 
@@ -52,6 +61,7 @@ class SinkExtension(HiddenStatesWorkerExtension):  # type: ignore[misc]  # untyp
             writers: threads that write.
             step_tokens: most tokens of a step.
             driver: process that records receipts; without it nothing is to be written any more.
+            cpus: that the writers may run on; the engine binds itself, and with it every thread it starts, to one.
         """
         # Ctrl-C goes to the whole foreground group, but it is the driver that ends an extraction.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
@@ -59,15 +69,15 @@ class SinkExtension(HiddenStatesWorkerExtension):  # type: ignore[misc]  # untyp
         self._sink_writes = get_tp_group().rank_in_group == 0
         if self._sink_writes:
             slots = len(layer_ids)
-            self._sink = Sink(Path(folder), slots, hidden, writers)
             self._sink_device = next(self.model_runner.model.parameters()).device
-            rows = max(1, min(step_tokens, _BLOCK_BYTES // samples.row_bytes(slots, hidden)))
-            self._sink_ring = Ring(
-                _block(rows, slots, hidden, pinned=self._sink_device.type == "cuda") for _ in range(_BLOCKS)
-            )
-            self._sink_block_rows = rows
-            self._sink_next: dict[int, int] = {}
-            if self._sink_device.type == "cuda":
+            on_gpu = self._sink_device.type == "cuda"
+            self._sink = Sink(Path(folder), slots, hidden, writers, cpus=set(cpus))
+            self._sink_row_bytes = samples.row_bytes(slots, hidden)
+            self._sink_block_rows = max(1, min(step_tokens, _BLOCK_BYTES // self._sink_row_bytes))
+            blocks = (_block(self._sink_block_rows, slots, hidden, pinned=on_gpu) for _ in range(_BLOCKS))
+            self._sink_ring = Ring(blocks)
+            self._sink_kept = Bookkeeping()
+            if on_gpu:
                 self._sink_stream = torch.cuda.Stream(self._sink_device)
         self._setup_hidden_states_capture(layer_ids)
 
@@ -77,65 +87,36 @@ class SinkExtension(HiddenStatesWorkerExtension):  # type: ignore[misc]  # untyp
         if layer_id == self._layer_ids[-1] and getattr(self, "_sink_writes", False):
             states, self._step_states = self._step_states, {}
             try:
-                self._sink_step([states[number] for number in self._layer_ids])
+                if self._sink.failure is None:
+                    self._sink_step([states[number] for number in self._layer_ids])
             except Exception as cause:  # noqa: BLE001 - told by the next report; raised here it would end as a dead engine
                 self._sink.fail(cause)
 
     def _sink_step(self, states: list[torch.Tensor]) -> None:
-        """Copy the rows of a step, `[tokens, hidden]` a layer, to blocks and hand them to the sink."""
-        spans = list(self._sink_spans())
-        if not spans or self._sink.failure is not None:
+        """Give the rows of a step, `[tokens, hidden]` a layer, to the sink."""
+        spans = self._sink_kept.new_rows(self._sink_account())
+        used = max((span.last for span in spans), default=0)
+        if used == 0:
             return
-        used = spans[-1][2]
         if min(map(len, states)) < used:
             raise EngineError(f"a captured layer has {min(map(len, states))} rows in a step of {used}")
         if self._sink_device.type == "cuda":
             states = [torch.stack([state[:used] for state in states], dim=1).to(torch.bfloat16)]
-        row = samples.row_bytes(len(self._layer_ids), states[0].shape[-1])
-        for begin in range(0, used, self._sink_block_rows):
-            end = min(begin + self._sink_block_rows, used)
-            block = self._sink_ring.take(lambda: self._sink.failure is not None)
-            if block is None:
-                return
-            self._sink_copy(block, states, begin, end)
-            parts = list(_within(spans, begin, end))
-            block.lend(len(parts))
-            for index, first, last, start, total, token_ids in parts:
-                data = block.view[(first - begin) * row : (last - begin) * row]
-                self._sink.put(Rows(index, start, data, total, token_ids, block))
+        copy = partial(self._sink_copy, states)
+        rows, row_bytes = self._sink_block_rows, self._sink_row_bytes
+        hand_over(spans, copy, self._sink_ring, self._sink, rows=rows, row_bytes=row_bytes)
 
-    def _sink_spans(self) -> Iterator[tuple[int, int, int, int, int, bytes | None]]:
-        """Rows of the step by request, in the order in which the model runner laid them out.
-
-        Yields:
-            index of the sample, first row and row after the last, first token, tokens of the prompt, and with the
-            first token all token ids that the engine was given.
-        """
+    def _sink_account(self) -> Iterator[tuple[Span, Callable[[], bytes]]]:
+        """Rows of the step by request, in the order in which the model runner laid them out."""
         batch = self.model_runner.input_batch
         bounds = self.model_runner.query_start_loc.np
         for number, name in enumerate(batch.req_ids):
-            index = int(name.split("-")[0])
             first, last = int(bounds[number]), int(bounds[number + 1])
             start, total = int(batch.num_computed_tokens_cpu[number]), int(batch.num_prompt_tokens[number])
-            expected = self._sink_next.get(index, 0)
-            if start > expected:
-                raise EngineError(
-                    f"sample {index}: the engine went on at token {start}, states of {expected} tokens were captured",
-                    why="a prefix cache is on, or a chunk was lost",
-                )
-            # A request that was preempted is computed anew: rows that were captured before are left out.
-            first, start = first + expected - start, expected
-            last = min(last, first + total - start)
-            if first < last:
-                done = start + last - first
-                if done == total:
-                    self._sink_next.pop(index, None)
-                else:
-                    self._sink_next[index] = done
-                ids = batch.token_ids_cpu[number, :total].astype("<i8").tobytes() if start == 0 else None
-                yield index, first, last, start, total, ids
+            ids = batch.token_ids_cpu[number, :total]
+            yield Span(int(name.split("-")[0]), first, last, start, total, None), partial(_id_bytes, ids)
 
-    def _sink_copy(self, block: Block, states: list[torch.Tensor], begin: int, end: int) -> None:
+    def _sink_copy(self, states: list[torch.Tensor], block: Block, begin: int, end: int) -> None:
         """Copy rows `begin` to `end` into the block, on a GPU on a side stream while the next step computes."""
         rows = end - begin
         if self._sink_device.type != "cuda":
@@ -173,14 +154,9 @@ def _block(rows: int, slots: int, hidden: int, *, pinned: bool) -> Block:
     return Block(memory, memoryview(memory.view(torch.uint8).numpy().reshape(-1)))
 
 
-def _within(
-    spans: list[tuple[int, int, int, int, int, bytes | None]], begin: int, end: int
-) -> Iterator[tuple[int, int, int, int, int, bytes | None]]:
-    """The parts of `spans` that lie in rows `begin` to `end`."""
-    for index, first, last, start, total, token_ids in spans:
-        low, high = max(first, begin), min(last, end)
-        if low < high:
-            yield index, low, high, start + low - first, total, token_ids if low == first else None
+def _id_bytes(token_ids: Any) -> bytes:
+    data: bytes = token_ids.astype("<i8").tobytes()
+    return data
 
 
 def _die_with(process: int) -> None:
