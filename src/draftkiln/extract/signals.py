@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from draftkiln.errors import DraftkilnError, EngineError, ExitCode
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _POLL_SECONDS = 0.2
+_SAME_SIGNAL_SECONDS = 1.0
+"""A signal to a process and then to its group, as `timeout` sends it, is one."""
 
 
 class StoppedError(DraftkilnError):
@@ -34,6 +37,7 @@ class Ending:
 
     def __init__(self) -> None:
         self.number: int | None = None
+        self._since = 0.0
 
     def asked(self) -> bool:
         """Whether the end was asked for."""
@@ -78,9 +82,11 @@ class Ending:
         """Note a signal and go on; a second one raises KeyboardInterrupt."""
 
         def note(number: int, _frame: object) -> None:
-            if self.number is not None:
+            now = time.monotonic()
+            if self.number is None:
+                self.number, self._since = number, now
+            elif now - self._since > _SAME_SIGNAL_SECONDS:
                 raise KeyboardInterrupt
-            self.number = number
 
         old = {number: signal.signal(number, note) for number in _ENDING}
         try:

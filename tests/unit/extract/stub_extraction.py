@@ -235,11 +235,13 @@ def main() -> int:
         print("worker", engine.process.pid, flush=True)
         if arguments.die == "driver":
             arm(*die)
-        with ending.while_running(), signals.watched([engine.process.pid]):
-            prompts = ((index, token_ids(index)) for index in todo.remaining)
-            record = lambda receipts: manifest.append(path, receipts)  # noqa: E731 - one line at the place of its use
-            drive.drive(engine, prompts, drive.Limits(4 * STEP_TOKENS, 16), record, ending.asked)
-        engine.process.kill()
+        prompts = ((index, token_ids(index)) for index in todo.remaining)
+        record = lambda receipts: manifest.append(path, receipts)  # noqa: E731 - one line at the place of its use
+        try:
+            with ending.while_running(), signals.watched([engine.process.pid]):
+                drive.drive(engine, prompts, drive.Limits(4 * STEP_TOKENS, 16), record, ending.asked)
+        finally:
+            engine.process.kill()
     if ending.number:
         raise signals.StoppedError(ending.number, "stub")
     return 0
