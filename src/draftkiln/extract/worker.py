@@ -41,6 +41,7 @@ class SinkExtension(HiddenStatesWorkerExtension):  # type: ignore[misc]  # untyp
 
     model_runner: Any
     _step_states: dict[int, torch.Tensor]
+    _sink_active = False
 
     def _sink_open(
         self,
@@ -63,10 +64,12 @@ class SinkExtension(HiddenStatesWorkerExtension):  # type: ignore[misc]  # untyp
             driver: process that records receipts; without it nothing is to be written any more.
             cpus: that the writers may run on; the engine binds itself, and with it every thread it starts, to one.
         """
-        # Ctrl-C goes to the whole foreground group, but it is the driver that ends an extraction.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-        threading.Thread(target=_die_with, args=(os.pidfd_open(driver),), daemon=True).start()
-        self._sink_writes = get_tp_group().rank_in_group == 0
+        if not hasattr(self, "_sink_writes"):
+            # Ctrl-C goes to the whole foreground group, but it is the driver that ends an extraction.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+            threading.Thread(target=_die_with, args=(os.pidfd_open(driver),), daemon=True).start()
+            self._sink_writes = get_tp_group().rank_in_group == 0
+            self._setup_hidden_states_capture(layer_ids)
         if self._sink_writes:
             slots = len(layer_ids)
             self._sink_device = next(self.model_runner.model.parameters()).device
@@ -77,14 +80,15 @@ class SinkExtension(HiddenStatesWorkerExtension):  # type: ignore[misc]  # untyp
             blocks = (_block(self._sink_block_rows, slots, hidden, pinned=on_gpu) for _ in range(_BLOCKS))
             self._sink_ring = Ring(blocks)
             self._sink_kept = Bookkeeping()
-            if on_gpu:
-                self._sink_stream = torch.cuda.Stream(self._sink_device)
-        self._setup_hidden_states_capture(layer_ids)
+            self._sink_stream = torch.cuda.Stream(self._sink_device) if on_gpu else None
+            self._sink_active = True
 
     def _capture_layer(self, layer_id: int, layer: Any, args: Any, output: Any) -> None:
-        """Hook after a captured layer; the last one completes the step's states."""
+        """Hook after a captured layer; the last one completes the step's states. Idle while no sink is open."""
+        if not self._sink_active:
+            return
         super()._capture_layer(layer_id, layer, args, output)
-        if layer_id == self._layer_ids[-1] and getattr(self, "_sink_writes", False):
+        if layer_id == self._layer_ids[-1]:
             states, self._step_states = self._step_states, {}
             try:
                 if self._sink.failure is None:
@@ -100,7 +104,7 @@ class SinkExtension(HiddenStatesWorkerExtension):  # type: ignore[misc]  # untyp
             return
         if min(map(len, states)) < used:
             raise EngineError(f"a captured layer has {min(map(len, states))} rows in a step of {used}")
-        if self._sink_device.type == "cuda":
+        if self._sink_stream is not None:
             states = [torch.stack([state[:used] for state in states], dim=1).to(torch.bfloat16)]
         copy = partial(self._sink_copy, states)
         rows, row_bytes = self._sink_block_rows, self._sink_row_bytes
@@ -119,7 +123,7 @@ class SinkExtension(HiddenStatesWorkerExtension):  # type: ignore[misc]  # untyp
     def _sink_copy(self, states: list[torch.Tensor], block: Block, begin: int, end: int) -> None:
         """Copy rows `begin` to `end` into the block, on a GPU on a side stream while the next step computes."""
         rows = end - begin
-        if self._sink_device.type != "cuda":
+        if self._sink_stream is None:
             for slot, state in enumerate(states):
                 block.memory[:rows, slot].copy_(state[begin:end])
             return
@@ -142,6 +146,7 @@ class SinkExtension(HiddenStatesWorkerExtension):  # type: ignore[misc]  # untyp
         """Write all that was captured and stop the writers; the last report, or None on ranks that do not write."""
         if not self._sink_writes:
             return None
+        self._sink_active = False
         return {"receipts": _plain(self._sink.close()), "failure": _failure(self._sink)}
 
     def _sink_leave(self) -> None:
