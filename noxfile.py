@@ -119,9 +119,8 @@ def bench(session: nox.Session) -> None:
     Another target or a GPU's stack: `nox -s bench -- --recipe R --folder DIR`; what the other arguments do is told by
     `draftkiln bench --help`.
     """
-    words = (
-        session.posargs if "--recipe" in session.posargs else ["--recipe", "recipes/tiny-cpu.yaml", *session.posargs]
-    )
+    tiny = ["--recipe", "recipes/tiny-cpu.yaml", "--token-budget", "1024"]
+    words = session.posargs if "--recipe" in session.posargs else [*tiny, *session.posargs]
     folder = [] if "--folder" in words else ["--folder", str(Path(session.create_tmp(), "bench").resolve())]
     _draftkiln(session, "bench", *words, *folder)
 

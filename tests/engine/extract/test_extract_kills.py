@@ -1,4 +1,4 @@
-"""Extraction on the real engine, ended at bad moments: driver killed, engine killed, SIGTERM; then resumed and validated.
+"""Extraction on the real engine, ended at bad moments: a kill of driver or engine, SIGTERM; then resumed.
 
 Steps are shorter than most pairs of samples, so samples are split over steps all the time.
 """
