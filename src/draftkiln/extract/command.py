@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftkiln import arithmetic, lock, stage
@@ -28,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="quick",
         help="compare samples that are there with their receipts by size (quick) or also by checksum (full)",
     )
+    parser.add_argument("--metrics", type=Path, metavar="FILE", help="also keep the progress there for Prometheus")
     parser.add_argument("--force", action="store_true", help="begin although the disk has no room for all samples")
 
 
@@ -37,7 +39,7 @@ def main(arguments: argparse.Namespace) -> int:
     return stage.run(
         "extract",
         arguments,
-        functools.partial(_extract, full=full, force=arguments.force),
+        functools.partial(_extract, full=full, force=arguments.force, metrics=arguments.metrics),
         error=EngineError,
         still_good=functools.partial(_still_good, full=full),
     )
@@ -54,16 +56,18 @@ def _still_good(context: Context, *, full: bool) -> bool:
     return False
 
 
-def _extract(context: Context, terminal: Terminal, *, full: bool, force: bool) -> dict[str, Any]:
+def _extract(context: Context, terminal: Terminal, *, full: bool, force: bool, metrics: Path | None) -> dict[str, Any]:
     folder = context.run.folder("extract")
     with lock.held(folder / _DRIVER_LOCK, announce=terminal.line):
         # A worker whose driver was killed may have a moment to live.
         with lock.held(folder / sink.LOCK, announce=terminal.line):
             pass
-        return _extract_alone(context, terminal, full=full, force=force)
+        return _extract_alone(context, terminal, full=full, force=force, metrics=metrics)
 
 
-def _extract_alone(context: Context, terminal: Terminal, *, full: bool, force: bool) -> dict[str, Any]:
+def _extract_alone(
+    context: Context, terminal: Terminal, *, full: bool, force: bool, metrics: Path | None
+) -> dict[str, Any]:
     import datasets
 
     recipe, facts = context.recipe, context.facts
@@ -102,7 +106,7 @@ def _extract_alone(context: Context, terminal: Terminal, *, full: bool, force: b
     count = f"{len(todo.remaining)} of {len(lengths)} samples"
     per_token = samples.row_bytes(len(ids), facts.hidden_size) + samples.TOKEN_ID_BYTES
     terminal.line(f"extract: {count} to do, layers {list(ids)}, {per_token} B a token, {needed / 1e9:.2f} GB of states")
-    measured = compute.run(context, terminal, compute.Work(rows, lengths, todo.remaining, folder, path))
+    measured = compute.run(context, terminal, compute.Work(rows, lengths, todo.remaining, folder, path, metrics))
     return {
         "samples": len(lengths),
         "tokens": sum(lengths),

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from draftkiln import arithmetic
-from draftkiln.extract import drive, manifest, signals
+from draftkiln.extract import drive, manifest, progress, signals
 from draftkiln.extract.engine import Settings, VllmEngine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from draftkiln.extract.manifest import Receipt
     from draftkiln.stage import Context
     from draftkiln.stagelog import Terminal
-
-_ETA_SECONDS = 30.0
-"""Of measuring before the time that is left is told."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +31,7 @@ class Work:
         remaining: rows to compute.
         folder: of the samples.
         manifest: that their receipts are appended to.
+        metrics: file for Prometheus, or None.
     """
 
     rows: Any
@@ -42,6 +39,7 @@ class Work:
     remaining: list[int]
     folder: Path
     manifest: Path
+    metrics: Path | None = None
 
     @property
     def tokens(self) -> int:
@@ -52,34 +50,6 @@ class Work:
         """Index and token ids of each row to compute."""
         for index in self.remaining:
             yield index, self.rows[index]["input_ids"]
-
-
-@dataclass
-class _Progress:
-    """What is durable so far, and how fast it came."""
-
-    work: Work
-    show: Callable[..., None]
-    began: float = field(default_factory=time.monotonic)
-    samples: int = 0
-    tokens: int = 0
-    bytes: int = 0
-
-    def record(self, receipts: list[Receipt]) -> None:
-        """Record receipts in the manifest and show how far it is."""
-        manifest.append(self.work.manifest, receipts)
-        self.samples += len(receipts)
-        self.tokens += sum(receipt.rows for receipt in receipts)
-        self.bytes += sum(receipt.bytes for receipt in receipts)
-        seconds = time.monotonic() - self.began
-        rate = self.tokens / seconds
-        last = self.samples == len(self.work.remaining)
-        free = shutil.disk_usage(self.work.folder).free
-        text = f"extract: {self.samples}/{len(self.work.remaining)} samples, {rate:.0f} tok/s"
-        text += f", {self.bytes / 1e9:.2f} GB written, {free / 1e9:.1f} GB free"
-        if seconds >= _ETA_SECONDS and not last:
-            text += f", {_duration((self.work.tokens - self.tokens) / rate)} left"
-        self.show(text, last=last)
 
 
 def run(context: Context, terminal: Terminal, work: Work) -> dict[str, Any]:
@@ -100,30 +70,32 @@ def run(context: Context, terminal: Terminal, work: Work) -> dict[str, Any]:
         engine = VllmEngine(settings)
     ready = time.monotonic()
     terminal.line(f"extract: engine ready after {ready - began:.1f} s")
-    progress = _Progress(work, terminal.progress)
+    keep = work.manifest.with_name(progress.FILE)
+    shown = progress.Progress(
+        work.folder, len(work.remaining), work.tokens, terminal.progress, keep, metrics=work.metrics
+    )
+
+    def record(receipts: list[Receipt]) -> None:
+        manifest.append(work.manifest, receipts)
+        shown.count(receipts, len(engine.in_flight))
+
     try:
         with ending.while_running(), signals.watched(engine.processes):
             try:
                 engine.open(work.folder)
-                drive.drive(engine, work.prompts(), engine.limits(), progress.record, ending.asked)
+                drive.drive(engine, work.prompts(), engine.limits(), record, ending.asked)
             finally:
                 if signals.alive(engine.processes) and not isinstance(sys.exception(), KeyboardInterrupt):
                     with contextlib.suppress(Exception):
                         engine.leave()
     finally:
         engine.shut_down()
-    if ending.number is not None and progress.samples < len(work.remaining):
-        done = f"{progress.samples} of {len(work.remaining)} samples were made, all of them recorded"
+    if ending.number is not None and shown.samples < len(work.remaining):
+        done = f"{shown.samples} of {len(work.remaining)} samples were made, all of them recorded"
         raise signals.StoppedError(ending.number, done)
     seconds = time.monotonic() - ready
     return {
-        "tokens_per_second": round(progress.tokens / seconds, 1),
+        "tokens_per_second": round(shown.tokens / seconds, 1),
         "seconds": round(seconds, 1),
         "engine_start_seconds": round(ready - began, 1),
     }
-
-
-def _duration(seconds: float) -> str:
-    hours, rest = divmod(round(seconds), 3600)
-    minutes, rest = divmod(rest, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"

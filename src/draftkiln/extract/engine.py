@@ -95,6 +95,7 @@ class VllmEngine:
         self._cache_tokens = (cache.num_gpu_blocks - 1) * cache.block_size
         self._block = cache.block_size
         self._closed = False
+        self.in_flight: set[int] = set()
 
     def limits(self) -> Limits:
         """How much it takes at a time."""
@@ -119,11 +120,14 @@ class VllmEngine:
 
     def add(self, index: int, token_ids: Sequence[int]) -> None:
         """Queue a sample."""
+        self.in_flight.add(index)
         self._engine.add_request(str(index), {"prompt_token_ids": list(token_ids)}, self._sampling)
 
     def step(self) -> list[int]:
         """Wait for the engine; indices of the samples whose states are computed."""
-        return [int(output.request_id) for output in self._engine.step() if output.finished]
+        finished = [int(output.request_id) for output in self._engine.step() if output.finished]
+        self.in_flight.difference_update(finished)
+        return finished
 
     def report(self) -> Report:
         """Ask the sink."""

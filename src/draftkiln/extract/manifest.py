@@ -89,8 +89,8 @@ def _append(path: Path, lines: Iterable[dict[str, Any]]) -> None:
         os.fsync(file.fileno())
 
 
-def read(path: Path) -> Manifest:
-    """Read a manifest; a last line cut short by a crash is left out and cut off.
+def read(path: Path, *, mend: bool = True) -> Manifest:
+    """Read a manifest; a last line cut short by a crash is left out, and cut off unless `mend` is off.
 
     Raises:
         RunDirectoryError: there is none, or a line before the last is not what it must be.
@@ -100,7 +100,7 @@ def read(path: Path) -> Manifest:
     except FileNotFoundError:
         raise RunDirectoryError(f"no manifest {path}", fix="run `draftkiln extract` first") from None
     whole, newline, rest = data.rpartition(b"\n")
-    if rest:
+    if rest and mend:
         os.truncate(path, len(whole) + len(newline))
     lines = whole.split(b"\n")
     receipts: dict[int, Receipt] = {}
