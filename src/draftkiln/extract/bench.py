@@ -146,6 +146,9 @@ class _Plain:
         self._asked[index] = token_ids
         self._engine.add(index, token_ids)
 
+    def cancel(self, indices: list[int]) -> None:
+        self._engine.cancel(indices)
+
     def step(self) -> list[int]:
         finished = self._engine.step()
         self._done += [(index, self._asked.pop(index)) for index in finished]

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from draftkiln.extract.manifest import Receipt
 
 _REPORT_SECONDS = 0.25
+_STEPS_IN_FLIGHT = 2
+"""Steps that an engine with asynchronous scheduling has begun at a time."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,9 @@ class Engine(Protocol):
     def add(self, index: int, token_ids: Sequence[int]) -> None:
         """Queue a sample."""
 
+    def cancel(self, indices: list[int]) -> None:
+        """Take back samples that were added; a part of their rows may have been captured."""
+
     def step(self) -> list[int]:
         """Wait for the engine; indices of the samples whose states are computed."""
 
@@ -47,14 +52,15 @@ class Limits:
     """How much the engine holds at a time.
 
     Attributes:
-        tokens: of all samples that were added and are not computed yet. Not above the KV cache's, so that no request
-            is ever preempted and no token computed twice.
+        tokens: of all samples that were added and are not computed yet.
         samples: likewise in samples.
+        step: tokens of a step.
         block: tokens that the KV cache hands out at a time.
     """
 
     tokens: int
     samples: int
+    step: int
     block: int = 1
 
     def cost(self, tokens: int) -> int:
@@ -69,7 +75,7 @@ def drive(
     record: Callable[[list[Receipt]], None],
     stopping: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Compute all of `prompts` (index and token ids), or those in flight once `stopping` says so.
+    """Compute all of `prompts` (index and token ids); once `stopping` says so, only what the engine is computing.
 
     Raises:
         StorageError: the sink could not write.
@@ -81,7 +87,12 @@ def drive(
     remaining = iter(prompts)
     following = next(remaining, None)
     reported = time.monotonic()
+    cancelled: set[int] = set()
     while True:
+        if stopping() and not cancelled:
+            cancelled.update(_beyond(costs, _STEPS_IN_FLIGHT * limits.step))
+            engine.cancel(sorted(cancelled))
+            costs = {index: cost for index, cost in costs.items() if index not in cancelled}
         while following is not None and not stopping():
             index, token_ids = following
             cost = limits.cost(len(token_ids))
@@ -100,12 +111,23 @@ def drive(
             _take(engine.report(), asked, record)
             reported = time.monotonic()
     _take(engine.close(), asked, record)
-    if asked:
+    lost = asked.keys() - cancelled
+    if lost:
         raise EngineError(
-            f"{len(asked)} samples were computed but never written whole, the first is {min(asked)}",
+            f"{len(lost)} samples were computed but never written whole, the first is {min(lost)}",
             why="rows were not captured",
             fix="run `draftkiln preflight` on this stack; nothing of these samples was recorded",
         )
+
+
+def _beyond(costs: dict[int, int], tokens: int) -> list[int]:
+    """Samples after the first `tokens` tokens; the engine computes in the order in which they were added."""
+    found = []
+    for index, cost in costs.items():
+        if tokens <= 0:
+            found.append(index)
+        tokens -= cost
+    return found
 
 
 def ids_checksum(token_ids: Sequence[int]) -> str:

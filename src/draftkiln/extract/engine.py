@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from draftkiln.target.facts import TargetFacts
 
 EXTENSION = "draftkiln.extract.worker.SinkExtension"
-_STEPS_AHEAD = 8
-"""Steps of work that wait in the engine, so that it never waits for the driver."""
+_STEPS_AHEAD = 32
+"""Steps of work that wait in the engine, so that it never waits for a driver that syncs its manifest."""
+_AMPLE_STEPS = 4
+"""Steps that a KV cache holds from which on no request is preempted: two are in flight, one is chunked."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,12 @@ class VllmEngine:
     def limits(self) -> Limits:
         """How much it takes at a time."""
         extract = self._settings.recipe.extract
-        ahead = max(_STEPS_AHEAD * extract.token_budget, self._settings.longest)
-        limits = Limits(min(self._cache_tokens, ahead), _STEPS_AHEAD * extract.max_num_seqs, self._block)
+        step = max(extract.token_budget, self._settings.longest)
+        ahead = _STEPS_AHEAD * step
+        if self._cache_tokens < _AMPLE_STEPS * step:
+            # All that was added fits at the same time, so that nothing is preempted and no token computed twice.
+            ahead = self._cache_tokens
+        limits = Limits(ahead, _STEPS_AHEAD * extract.max_num_seqs, extract.token_budget, self._block)
         if limits.cost(self._settings.longest) > self._cache_tokens:
             raise EngineError(
                 f"the KV cache holds {self._cache_tokens} tokens, the longest sample has {self._settings.longest}",
@@ -122,6 +128,11 @@ class VllmEngine:
         """Queue a sample."""
         self.in_flight.add(index)
         self._engine.add_request(str(index), {"prompt_token_ids": list(token_ids)}, self._sampling)
+
+    def cancel(self, indices: list[int]) -> None:
+        """Take back samples that were added."""
+        self.in_flight.difference_update(indices)
+        self._engine.abort_request([str(index) for index in indices])
 
     def step(self) -> list[int]:
         """Wait for the engine; indices of the samples whose states are computed."""

@@ -6,6 +6,7 @@ receipt that is there can be trusted, a file without one cannot.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -106,8 +107,7 @@ def read(path: Path, *, mend: bool = True) -> Manifest:
     receipts: dict[int, Receipt] = {}
     try:
         head = _head(json.loads(lines[0]))
-        for number, line in enumerate(lines[1:], start=2):
-            values = json.loads(line)
+        for number, values in enumerate(_values(lines[1:]), start=2):
             if "withdrawn" in values:
                 for index in values["withdrawn"]:
                     receipts.pop(index, None)
@@ -121,6 +121,15 @@ def read(path: Path, *, mend: bool = True) -> Manifest:
             f"{path} is not a manifest", why=str(error), fix="restore it, or extract into a new run directory"
         ) from error
     return Manifest(head, receipts)
+
+
+def _values(lines: list[bytes]) -> Iterable[Any]:
+    """The JSON value of each line; all at once, which is twice as fast, where all are good."""
+    with contextlib.suppress(ValueError):
+        together: list[Any] = json.loads(b"[" + b",".join(lines) + b"]")
+        if len(together) == len(lines):
+            return together
+    return map(json.loads, lines)
 
 
 def _head(values: dict[str, Any]) -> Head:

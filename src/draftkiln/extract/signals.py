@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _POLL_SECONDS = 0.2
+_LOOK_SECONDS = 2.0
 _SAME_SIGNAL_SECONDS = 1.0
 """A signal to a process and then to its group, as `timeout` sends it, is one."""
 
@@ -113,12 +114,17 @@ def watched(processes: list[int]) -> Iterator[None]:
                     fix="mend the cause and run the same command again: it goes on where it stopped",
                 )
 
-    old = signal.signal(signal.SIGCHLD, look)
+    old = {number: signal.signal(number, look) for number in (signal.SIGCHLD, signal.SIGALRM)}
     try:
         look(signal.SIGCHLD, None)
+        # Looked at again and again: a signal that arrives just before a wait begins does not end it, and an exception
+        # out of a handler is lost when it meets a destructor.
+        signal.setitimer(signal.ITIMER_REAL, _LOOK_SECONDS, _LOOK_SECONDS)
         yield
     finally:
-        signal.signal(signal.SIGCHLD, old)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in old.items():
+            signal.signal(number, handler)
 
 
 def alive(processes: list[int]) -> bool:

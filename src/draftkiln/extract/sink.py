@@ -124,7 +124,7 @@ class Sink:
     def close(self) -> list[Receipt]:
         """Write and sync all that was put, stop the threads and return the last receipts.
 
-        A sample of which rows are missing stays a temporary file and has no receipt.
+        A sample of which rows are missing is removed.
         """
         for _ in self._writers:
             self._tasks.put(None)
@@ -136,6 +136,8 @@ class Sink:
         self._syncer.join()
         for sample in self._open.values():
             os.close(sample.handle)
+            with contextlib.suppress(OSError):
+                sample.temporary.unlink()
         self._open.clear()
         self._held.close()
         return self.receipts()

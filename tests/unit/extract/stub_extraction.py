@@ -139,6 +139,9 @@ class RemoteEngine:
     def add(self, index, ids):
         self._ask("add", index)
 
+    def cancel(self, indices):
+        self._ask("cancel", indices)
+
     def step(self):
         return self._ask("step")
 
@@ -165,6 +168,9 @@ def _serve(pipe, folder, driver, die):
         word, *rest = pipe.recv()
         if word == "add":
             worker.queue.append([rest[0], 0])
+            pipe.send(None)
+        elif word == "cancel":
+            worker.queue = [request for request in worker.queue if request[0] not in rest[0]]
             pipe.send(None)
         elif word == "step":
             pipe.send(worker.step())
@@ -239,7 +245,7 @@ def main() -> int:
         record = lambda receipts: manifest.append(path, receipts)  # noqa: E731 - one line at the place of its use
         try:
             with ending.while_running(), signals.watched([engine.process.pid]):
-                drive.drive(engine, prompts, drive.Limits(4 * STEP_TOKENS, 16), record, ending.asked)
+                drive.drive(engine, prompts, drive.Limits(4 * STEP_TOKENS, 16, STEP_TOKENS), record, ending.asked)
         finally:
             engine.process.kill()
     if ending.number:

@@ -19,6 +19,10 @@ class Engine:
         self.queue.append((index, token_ids))
         self.most = max(self.most, sum(len(ids) for _, ids in self.queue))
 
+    def cancel(self, indices):
+        self.cancelled = indices
+        self.queue = [(index, ids) for index, ids in self.queue if index not in indices]
+
     def step(self):
         self.steps += 1
         index, ids = self.queue.pop(0)
@@ -48,7 +52,7 @@ def test_the_queue_stays_full_and_bounded():
     levels = []
     step = engine.step
     engine.step = lambda: (levels.append(len(engine.queue)), step())[1]
-    drive.drive(engine, prompts(100), drive.Limits(55, 100), recorded.extend)
+    drive.drive(engine, prompts(100), drive.Limits(55, 100, 15), recorded.extend)
     assert [receipt.index for receipt in recorded] == list(range(100))
     assert engine.most == 50
     assert set(levels[:95]) == {5}
@@ -56,20 +60,20 @@ def test_the_queue_stays_full_and_bounded():
 
 def test_a_sample_above_the_limit_goes_alone():
     engine, recorded = Engine(), []
-    drive.drive(engine, [(0, [1] * 5), (1, [1] * 500), (2, [1] * 5)], drive.Limits(55, 100), recorded.extend)
+    drive.drive(engine, [(0, [1] * 5), (1, [1] * 500), (2, [1] * 5)], drive.Limits(55, 100, 15), recorded.extend)
     assert len(recorded) == 3
     assert engine.most == 500
 
 
 def test_whole_blocks_of_the_cache_are_counted():
-    assert drive.Limits(1000, 10, block=16).cost(16) == 32
-    assert drive.Limits(1000, 10, block=16).cost(15) == 16
+    assert drive.Limits(1000, 10, 100, block=16).cost(16) == 32
+    assert drive.Limits(1000, 10, 100, block=16).cost(15) == 16
 
 
 def test_case_29_a_failure_of_the_sink_ends_it_at_once():
     engine, recorded = Engine(failure_after=3), []
     with pytest.raises(StorageError) as caught:
-        drive.drive(engine, prompts(100), drive.Limits(55, 100), recorded.extend)
+        drive.drive(engine, prompts(100), drive.Limits(55, 100, 15), recorded.extend)
     assert "No space left" in caught.value.why
     assert engine.steps == 3
     assert len(recorded) == 2
@@ -87,7 +91,7 @@ def test_case_29_a_failure_of_the_sink_ends_it_at_once():
 def test_case_2_a_receipt_of_something_else_is_refused_and_not_recorded(receipt):
     recorded = []
     with pytest.raises(EngineError, match="sample [34]: the engine answered"):
-        drive.drive(Engine(receipt), prompts(9), drive.Limits(55, 100), recorded.extend)
+        drive.drive(Engine(receipt), prompts(9), drive.Limits(55, 100, 15), recorded.extend)
     assert [receipt.index for receipt in recorded] == [0, 1, 2, 3]
 
 
@@ -97,12 +101,13 @@ def test_case_30_samples_that_were_never_written_are_an_error():
     )
     recorded = []
     with pytest.raises(EngineError, match="1 samples were computed but never written whole, the first is 7"):
-        drive.drive(engine, prompts(9), drive.Limits(55, 100), recorded.extend)
+        drive.drive(engine, prompts(9), drive.Limits(55, 100, 15), recorded.extend)
     assert len(recorded) == 8
 
 
 def test_what_is_in_flight_is_finished_when_the_end_is_asked_for():
     engine, recorded = Engine(), []
-    drive.drive(engine, prompts(100), drive.Limits(55, 100), recorded.extend, lambda: engine.steps >= 10)
-    assert [receipt.index for receipt in recorded] == list(range(len(recorded)))
-    assert len(recorded) == 14
+    drive.drive(engine, prompts(100), drive.Limits(55, 100, 15), recorded.extend, lambda: engine.steps >= 10)
+    # Two steps of 15 tokens may have begun: the three samples in them are finished, the rest is taken back.
+    assert engine.cancelled == [13]
+    assert [receipt.index for receipt in recorded] == list(range(13))

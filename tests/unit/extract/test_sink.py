@@ -21,7 +21,12 @@ def extract(folder, indices, record=None):
     folder.mkdir(exist_ok=True)
     receipts = []
     prompts = ((index, stub.token_ids(index)) for index in indices)
-    drive.drive(stub.LocalEngine(folder), prompts, drive.Limits(4 * stub.STEP_TOKENS, 16), record or receipts.extend)
+    drive.drive(
+        stub.LocalEngine(folder),
+        prompts,
+        drive.Limits(4 * stub.STEP_TOKENS, 16, stub.STEP_TOKENS),
+        record or receipts.extend,
+    )
     return receipts
 
 
@@ -110,7 +115,7 @@ def failure(folder, damage, recorded):
     damage()
     prompts = ((index, stub.token_ids(index)) for index in range(400))
     with pytest.raises(StorageError, match="cannot write") as caught:
-        drive.drive(engine, prompts, drive.Limits(4 * stub.STEP_TOKENS, 16), recorded.extend)
+        drive.drive(engine, prompts, drive.Limits(4 * stub.STEP_TOKENS, 16, stub.STEP_TOKENS), recorded.extend)
     engine.worker.sink.close()
     return caught.value
 
