@@ -117,6 +117,19 @@ def extract(session: nox.Session) -> None:
 
 
 @nox.session
+def bench(session: nox.Session) -> None:
+    """Measure extraction beside plain prefill and other ways, on one engine: `nox -s bench -- --rounds 5`.
+
+    Another target or a GPU's stack: `nox -s bench -- --recipe R --folder DIR`; what the other arguments do is told by
+    `draftkiln bench --help`.
+    """
+    tiny = ["--recipe", "recipes/tiny-cpu.yaml", "--token-budget", "1024"]
+    words = session.posargs if "--recipe" in session.posargs else [*tiny, *session.posargs]
+    folder = [] if "--folder" in words else ["--folder", str(Path(session.create_tmp(), "bench").resolve())]
+    _draftkiln(session, "bench", *words, *folder)
+
+
+@nox.session
 def validate(session: nox.Session) -> None:
     """Check extracted states, also against transformers."""
     _stage(session, "validate")

@@ -28,6 +28,8 @@ COMMANDS = {
     "train": Command("hidden states -> draft", "draftkiln.train.command"),
     "export": Command("trained draft -> what vLLM and SGLang load", "draftkiln.export.command"),
     "evaluate": Command("serve target and draft, measure the acceptance length", "draftkiln.evaluate.command"),
+    "status": Command("show how far a run is", "draftkiln.extract.status"),
+    "bench": Command("measure extraction beside plain prefill", "draftkiln.extract.bench"),
     "make-target": Command("write a small made-up target from a seed", "draftkiln.target.make_command"),
     "fetch-target": Command("fetch a pinned target, hash-checked", "draftkiln.target.fetch_command"),
     "recipes": Command("list, copy and validate recipes", "draftkiln.recipe.command"),

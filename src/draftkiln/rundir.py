@@ -100,6 +100,12 @@ class RunDirectory:
             self.folder(stage) / "begun.json", {"schema_version": SCHEMA_VERSION, "inputs": dict(inputs)}
         )
 
+    def reopen(self, stage: str) -> None:
+        """Take back that `stage` is finished; what it read stays on record."""
+        record = read_json(self.path / stage / "stage.json")
+        self.begin(stage, record["inputs"])
+        (self.path / stage / "stage.json").unlink()
+
     def finish(self, stage: str, inputs: Mapping[str, Any], results: Mapping[str, Any]) -> None:
         """Record that `stage` is finished."""
         record = {"schema_version": SCHEMA_VERSION, "stage": stage, "inputs": dict(inputs), "results": dict(results)}

@@ -72,6 +72,7 @@ def run(
     *,
     error: type[DraftkilnError] = EngineError,
     read: Callable[[Recipe, Path], Mapping[str, Any]] | None = None,
+    still_good: Callable[[Context], bool] | None = None,
 ) -> int:
     """Run a stage in its stack's environment, unless it is done already with the same inputs.
 
@@ -81,11 +82,15 @@ def run(
         body: makes the results.
         error: class of the error that an unexpected exception becomes.
         read: gives, from the recipe and the target's folder, hashes of what else the body reads.
+        still_good: whether what a finished stage wrote is still as it was; if not, the stage is taken up again.
     """
     found = context(name, arguments)
     if read is not None:
         found.inputs.update(read(found.recipe, found.target))
     done = found.run.finished(name, found.inputs)
+    if done is not None and still_good is not None and not still_good(found):
+        found.run.reopen(name)
+        done = None
     if done is not None:
         print(f"{name}: done already in {found.run.path / name}")
         return ExitCode.OK

@@ -1,86 +1,180 @@
-"""The real engine: speculators' patched generator over vLLM, driven batch by batch."""
+"""The real engine: vLLM itself, its scheduler kept full, its worker writing what it captures."""
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from draftkiln import layers
+from draftkiln.errors import DraftkilnError, EngineError, StorageError
+from draftkiln.extract.drive import Limits, Report
+from draftkiln.extract.manifest import Receipt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
-    import torch
-
     from draftkiln.recipe.model import Recipe
+    from draftkiln.target.facts import TargetFacts
+
+EXTENSION = "draftkiln.extract.worker.SinkExtension"
+_STEPS_AHEAD = 32
+"""Steps of work that wait in the engine, so that it never waits for a driver that syncs its manifest."""
+_AMPLE_STEPS = 4
+"""Steps that a KV cache holds from which on no request is preempted: two are in flight, one is chunked."""
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One sample's states as the engine gave them.
+class Settings:
+    """How the engine is started.
 
     Attributes:
-        index: of the row in the dataset.
-        token_ids: int64 `[tokens]`, as the engine echoed them.
-        hidden_states: bfloat16 `[tokens, slots, hidden]`, slots in the order of the recipe's ids.
-    """
-
-    index: int
-    token_ids: torch.Tensor
-    hidden_states: torch.Tensor
-
-
-def start(recipe: Recipe, target: Path, num_layers: int, longest: int, dtype: str) -> Any:
-    """Load the target into the engine with capture set up; returns speculators' generator.
-
-    Args:
-        recipe: names layers, parallelism and the token budget.
         target: model directory.
-        num_layers: of the target.
+        facts: of the target.
+        recipe: names layers, parallelism and the tokens of a step.
         longest: tokens of the longest sample.
-        dtype: that the engine computes in.
+        dtype: that it computes in.
     """
-    from speculators.data_generation.vllm_hidden_states_generator import VllmHiddenStatesGenerator
 
-    return VllmHiddenStatesGenerator(
-        model_path=str(target),
-        layer_ids=layers.to_generator_ids(recipe.layers.captured(num_layers)),
-        max_model_len=longest,
-        gpu_memory_utilization=recipe.extract.gpu_memory_utilization,
-        tensor_parallel_size=recipe.target.tensor_parallel_size,
-        max_num_batched_tokens=recipe.extract.token_budget,
-        max_num_seqs=recipe.extract.max_num_seqs,
-        trust_remote_code=recipe.target.trust_remote_code,
-        dtype=dtype,
-    )
+    target: Path
+    facts: TargetFacts
+    recipe: Recipe
+    longest: int
+    dtype: str
+
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of vLLM's `EngineArgs`."""
+        target, extract = self.recipe.target, self.recipe.extract
+        return {
+            "model": str(self.target),
+            "trust_remote_code": target.trust_remote_code,
+            "dtype": self.dtype,
+            "load_format": target.load_format,
+            "tensor_parallel_size": target.tensor_parallel_size,
+            # The token that ends a prefill is sampled, never computed; it may lie past the target's last position.
+            "max_model_len": self.longest + 1,
+            "max_num_batched_tokens": extract.token_budget,
+            "max_num_seqs": extract.max_num_seqs,
+            "gpu_memory_utilization": extract.gpu_memory_utilization,
+            # A cached token is not computed again, so it would leave no state.
+            "enable_prefix_caching": False,
+            "enable_chunked_prefill": True,
+            # Hooks on layers run in eager mode only.
+            "enforce_eager": True,
+            "disable_log_stats": True,
+            "worker_extension_cls": EXTENSION,
+        }
 
 
-def batches(lengths: Sequence[tuple[int, int]], budget: int, most: int) -> Iterator[list[int]]:
-    """Group samples, in order, into batches of at most `budget` tokens and `most` samples.
+class VllmEngine:
+    """vLLM with the sink in its worker.
 
-    Args:
-        lengths: pairs of index and tokens.
-        budget: tokens of a batch; a longer sample is a batch of its own.
-        most: samples of a batch.
+    Raises (from the constructor):
+        EngineError: a sample of the longest length does not fit into the KV cache.
     """
-    batch: list[int] = []
-    tokens = 0
-    for index, length in lengths:
-        if batch and (tokens + length > budget or len(batch) == most):
-            yield batch
-            batch, tokens = [], 0
-        batch.append(index)
-        tokens += length
-    if batch:
-        yield batch
+
+    def __init__(self, settings: Settings) -> None:
+        from vllm import SamplingParams
+        from vllm.engine.arg_utils import EngineArgs
+        from vllm.v1.engine.llm_engine import LLMEngine
+
+        if settings.longest + 1 > settings.facts.max_positions:
+            os.environ["VLLM_ALLOW_LONG_MAX_MODEL_LEN"] = "1"
+        # The capture reads the batch of the runner that all supported builds have.
+        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+        before = {process.pid for process in multiprocessing.active_children()}
+        self._settings = settings
+        self._engine = LLMEngine.from_engine_args(EngineArgs(**settings.arguments()))
+        self.processes = [
+            process.pid for process in multiprocessing.active_children() if process.pid not in before and process.pid
+        ]
+        self._sampling = SamplingParams(max_tokens=1, temperature=0.0, detokenize=False, ignore_eos=True)
+        cache = self._engine.vllm_config.cache_config
+        # One block is the null block.
+        self._cache_tokens = (cache.num_gpu_blocks - 1) * cache.block_size
+        self._block = cache.block_size
+        self._closed = False
+        self.in_flight: set[int] = set()
+
+    def limits(self) -> Limits:
+        """How much it takes at a time."""
+        extract = self._settings.recipe.extract
+        step = max(extract.token_budget, self._settings.longest)
+        ahead = _STEPS_AHEAD * step
+        if self._cache_tokens < _AMPLE_STEPS * step:
+            # All that was added fits at the same time, so that nothing is preempted and no token computed twice.
+            ahead = self._cache_tokens
+        limits = Limits(ahead, _STEPS_AHEAD * extract.max_num_seqs, extract.token_budget, self._block)
+        if limits.cost(self._settings.longest) > self._cache_tokens:
+            raise EngineError(
+                f"the KV cache holds {self._cache_tokens} tokens, the longest sample has {self._settings.longest}",
+                why="such a sample would never be served",
+                fix="raise extract.gpu_memory_utilization (VLLM_CPU_KVCACHE_SPACE on a CPU) or lower data.max_tokens",
+            )
+        return limits
+
+    def open(self, folder: Path) -> None:
+        """Begin to write what is computed into `folder`."""
+        recipe, facts = self._settings.recipe, self._settings.facts
+        ids = layers.to_generator_ids(recipe.layers.captured(facts.num_layers))
+        extract, cpus = recipe.extract, sorted(os.sched_getaffinity(0))
+        shape = facts.hidden_size, extract.writers, extract.token_budget
+        self._call("_sink_open", ids, str(folder), *shape, os.getpid(), cpus)
+
+    def add(self, index: int, token_ids: Sequence[int]) -> None:
+        """Queue a sample."""
+        self.in_flight.add(index)
+        self._engine.add_request(str(index), {"prompt_token_ids": list(token_ids)}, self._sampling)
+
+    def cancel(self, indices: list[int]) -> None:
+        """Take back samples that were added."""
+        self.in_flight.difference_update(indices)
+        self._engine.abort_request([str(index) for index in indices])
+
+    def step(self) -> list[int]:
+        """Wait for the engine; indices of the samples whose states are computed."""
+        finished = [int(output.request_id) for output in self._engine.step() if output.finished]
+        self.in_flight.difference_update(finished)
+        return finished
+
+    def report(self) -> Report:
+        """Ask the sink."""
+        return report_of(self._call("_sink_report"))
+
+    def close(self) -> Report:
+        """Have everything written; the last report."""
+        return report_of(self._call("_sink_close"))
+
+    def shut_down(self) -> None:
+        """End the engine's processes, dead or alive."""
+        if not self._closed:
+            self._closed = True
+            with contextlib.suppress(Exception):
+                self._engine.engine_core.shutdown()
+
+    def leave(self) -> None:
+        """Let signals end the engine's processes again; the last call before `shut_down`."""
+        self._call("_sink_leave")
+
+    def _call(self, method: str, *arguments: Any) -> list[Any]:
+        replies: list[Any] = self._engine.collective_rpc(method, args=arguments)
+        return replies
 
 
-def states(generator: Any, indices: Sequence[int], prompts: Sequence[list[int]]) -> Iterator[Sample]:
-    """Compute the states of one batch of prompts."""
-    import torch
+def report_of(replies: Sequence[dict[str, Any] | None]) -> Report:
+    """The report of the one rank that writes.
 
-    results = generator.generate([list(prompt) for prompt in prompts])
-    for index, result in zip(indices, results, strict=True):
-        stacked = torch.stack(result["hidden_states"], dim=1).to(torch.bfloat16).contiguous()
-        yield Sample(index, result["input_ids"], stacked)
+    Raises:
+        EngineError: none does, or more than one.
+    """
+    found = [reply for reply in replies if reply is not None]
+    if len(found) != 1:
+        raise EngineError(f"{len(found)} of {len(replies)} ranks report samples, exactly one must")
+    failure: DraftkilnError | None = None
+    if found[0]["failure"] is not None:
+        kind, what, why, fix = found[0]["failure"]
+        failure = (StorageError if kind == "storage" else EngineError)(what, why=why, fix=fix)
+    return Report([Receipt(*values) for values in found[0]["receipts"]], failure)

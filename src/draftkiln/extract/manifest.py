@@ -6,6 +6,7 @@ receipt that is there can be trusted, a file without one cannot.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -54,6 +55,9 @@ class Receipt:
     """Tokens, and so rows of its states."""
     bytes: int
     checksum: str
+    """Of the whole file."""
+    token_ids: str
+    """xxh3_64 of its token ids as little-endian int64: shows whose states they are without a look into the file."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +75,23 @@ def create(path: Path, head: Head) -> None:
 
 def append(path: Path, receipts: Iterable[Receipt]) -> None:
     """Append receipts and make them durable."""
+    _append(path, (asdict(receipt) for receipt in receipts))
+
+
+def withdraw(path: Path, indices: Iterable[int]) -> None:
+    """Append, durably, that the receipts of `indices` hold no more: their files are about to be replaced."""
+    _append(path, [{"withdrawn": sorted(indices)}])
+
+
+def _append(path: Path, lines: Iterable[dict[str, Any]]) -> None:
     with durable.storage_errors(path), path.open("ab") as file:
-        file.write("".join(json.dumps(asdict(receipt)) + "\n" for receipt in receipts).encode())
+        file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
         file.flush()
         os.fsync(file.fileno())
 
 
-def read(path: Path) -> Manifest:
-    """Read a manifest; a last line cut short by a crash is left out and cut off.
+def read(path: Path, *, mend: bool = True) -> Manifest:
+    """Read a manifest; a last line cut short by a crash is left out, and cut off unless `mend` is off.
 
     Raises:
         RunDirectoryError: there is none, or a line before the last is not what it must be.
@@ -88,14 +101,18 @@ def read(path: Path) -> Manifest:
     except FileNotFoundError:
         raise RunDirectoryError(f"no manifest {path}", fix="run `draftkiln extract` first") from None
     whole, newline, rest = data.rpartition(b"\n")
-    if rest:
+    if rest and mend:
         os.truncate(path, len(whole) + len(newline))
     lines = whole.split(b"\n")
-    receipts = {}
+    receipts: dict[int, Receipt] = {}
     try:
         head = _head(json.loads(lines[0]))
-        for number, line in enumerate(lines[1:], start=2):
-            receipt = Receipt(**json.loads(line))
+        for number, values in enumerate(_values(lines[1:]), start=2):
+            if "withdrawn" in values:
+                for index in values["withdrawn"]:
+                    receipts.pop(index, None)
+                continue
+            receipt = Receipt(**values)
             if not 0 <= receipt.index < head.samples:
                 raise ValueError(f"line {number}: index {receipt.index} of {head.samples} samples")  # noqa: TRY301 - joins the other ways a line is wrong
             receipts[receipt.index] = receipt
@@ -104,6 +121,15 @@ def read(path: Path) -> Manifest:
             f"{path} is not a manifest", why=str(error), fix="restore it, or extract into a new run directory"
         ) from error
     return Manifest(head, receipts)
+
+
+def _values(lines: list[bytes]) -> Iterable[Any]:
+    """The JSON value of each line; all at once, which is twice as fast, where all are good."""
+    with contextlib.suppress(ValueError):
+        together: list[Any] = json.loads(b"[" + b",".join(lines) + b"]")
+        if len(together) == len(lines):
+            return together
+    return map(json.loads, lines)
 
 
 def _head(values: dict[str, Any]) -> Head:

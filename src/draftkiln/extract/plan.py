@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from draftkiln import durable
 from draftkiln.errors import RunDirectoryError, StorageError
 from draftkiln.extract import manifest, samples
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
-
-_BYTES_PER_VALUE = 2
-_TOKEN_ID_BYTES = 8
-_HEADER_BYTES = 256
-
-
-def sample_bytes(tokens: int, slots: int, hidden: int) -> int:
-    """Bytes of the file of one sample of `tokens` tokens in bfloat16."""
-    return tokens * (slots * hidden * _BYTES_PER_VALUE + _TOKEN_ID_BYTES) + _HEADER_BYTES
 
 
 @dataclass(frozen=True)
@@ -29,29 +22,43 @@ class Todo:
 
     Attributes:
         remaining: indices to compute, ascending.
-        remade: of these, the ones whose file was there but is not what its receipt says.
-        stray: names in the folder that belong to no receipt; never taken for samples.
+        remade: of these, the ones whose file is not what its receipt says.
+        unfinished: names of files that were being written when an extraction ended.
+        unrecorded: names of whole files whose receipts were not written any more; their samples remain.
+        stray: names in the folder that are no sample's; never taken for one.
     """
 
     remaining: list[int]
     remade: list[int]
+    unfinished: list[str]
+    unrecorded: list[str]
     stray: list[str]
 
 
-def compare(folder: Path, found: manifest.Manifest) -> Todo:
-    """Compare receipts with files by name and size."""
-    sizes = {}
-    stray = []
-    for file in folder.iterdir():
-        stem = file.name.removeprefix("hs_").removesuffix(".safetensors")
-        if stem.isdecimal() and file.name == samples.name(int(stem)) and int(stem) in found.receipts:
-            sizes[int(stem)] = file.stat().st_size
-        else:
-            stray.append(file.name)
-    wrong = sorted(index for index, receipt in found.receipts.items() if sizes.get(index) != receipt.bytes)
+def compare(folder: Path, found: manifest.Manifest, *, full: bool = False) -> Todo:
+    """Compare receipts with files: by name and size, or in full by their checksums as well."""
+    sizes: dict[int, int] = {}
+    others: dict[str, list[str]] = {"unfinished": [], "unrecorded": [], "stray": []}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            index = samples.index_of(entry.name)
+            if index is not None and index in found.receipts:
+                sizes[index] = entry.stat().st_size
+            elif index is not None and index < found.head.samples:
+                others["unrecorded"].append(entry.name)
+            else:
+                others["unfinished" if samples.is_temporary(entry.name) else "stray"].append(entry.name)
+    wrong = [index for index, receipt in found.receipts.items() if sizes.get(index) != receipt.bytes]
+    if full:
+        known = set(wrong)
+        wrong += [
+            index
+            for index, receipt in found.receipts.items()
+            if index not in known and samples.checksum(folder / samples.name(index)) != receipt.checksum
+        ]
     again = set(wrong)
     remaining = [index for index in range(found.head.samples) if index not in found.receipts or index in again]
-    return Todo(remaining, wrong, sorted(stray))
+    return Todo(remaining, sorted(wrong), **{kind: sorted(names) for kind, names in others.items()})
 
 
 def refuse_without_room(folder: Path, needed: int) -> None:
@@ -100,3 +107,26 @@ def head(values: dict[str, Any], found: manifest.Manifest | None, path: Path) ->
         ]
         raise RunDirectoryError(f"{path} was begun for something else", why="; ".join(changed), fix="name a new --run")
     return wanted
+
+
+def clear(folder: Path, path: Path, todo: Todo, tell: Callable[[str], None]) -> None:
+    """Before samples are made again: take back receipts that hold no more, remove unfinished files, name strays.
+
+    Args:
+        folder: of the samples.
+        path: the manifest.
+        todo: what `compare` found.
+        tell: takes a line for people.
+    """
+    for name in todo.unfinished:
+        with durable.storage_errors(folder / name):
+            (folder / name).unlink(missing_ok=True)
+    if todo.unfinished:
+        tell(f"extract: {len(todo.unfinished)} unfinished files removed, the first: {todo.unfinished[0]}")
+    if todo.unrecorded:
+        tell(f"extract: {len(todo.unrecorded)} samples have no receipt and are made again: {todo.unrecorded[0]} …")
+    if todo.stray:
+        tell(f"extract: {len(todo.stray)} stray files left alone in {folder}, the first: {todo.stray[0]}")
+    if todo.remade:
+        manifest.withdraw(path, todo.remade)
+        tell(f"extract: {len(todo.remade)} samples are not what their receipts say and are made again")

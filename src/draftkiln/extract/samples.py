@@ -5,19 +5,23 @@ The format is the one that speculators 0.5 and later train from.
 
 from __future__ import annotations
 
+import functools
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import xxhash
-
-from draftkiln import durable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDER = "hidden_states"
+VALUE_BYTES = 2
+TOKEN_ID_BYTES = 8
 _LENGTH_BYTES = 8
 _BLOCK = 1 << 20
+_NAME = re.compile(r"hs_(0|[1-9]\d*)\.safetensors", re.ASCII)
+_TEMPORARY = re.compile(r"\.hs_\d+\.safetensors\.tmp")
 
 
 def name(index: int) -> str:
@@ -25,14 +29,52 @@ def name(index: int) -> str:
     return f"hs_{index}.safetensors"
 
 
-def write(folder: Path, index: int, data: bytes) -> str:
-    """Write the bytes of a sample under its final name, complete but not yet synced, and return their checksum."""
-    path = folder / name(index)
-    temporary = path.with_name(f".{path.name}.tmp")
-    with durable.storage_errors(path):
-        temporary.write_bytes(data)
-        temporary.rename(path)
-    return xxhash.xxh3_128_hexdigest(data)
+def index_of(file: str) -> int | None:
+    """Index of the sample whose file is named `file`; None when it is no sample's name."""
+    found = _NAME.fullmatch(file)
+    return int(found[1]) if found else None
+
+
+def temporary(index: int) -> str:
+    """File name of sample `index` while it is written."""
+    return f".{name(index)}.tmp"
+
+
+def is_temporary(file: str) -> bool:
+    """Whether `file` is the name of a sample that was being written."""
+    return _TEMPORARY.fullmatch(file) is not None
+
+
+def row_bytes(slots: int, hidden: int) -> int:
+    """Bytes of the states of one token."""
+    return slots * hidden * VALUE_BYTES
+
+
+@functools.lru_cache(maxsize=4096)
+def head_bytes(tokens: int, slots: int, hidden: int) -> bytes:
+    """What a sample's file begins with: length and JSON header, padded so that the tensors after it are aligned.
+
+    Source: the safetensors format, https://github.com/huggingface/safetensors#format; byte for byte what its library
+    writes.
+    """
+    ids, states = tokens * TOKEN_ID_BYTES, tokens * row_bytes(slots, hidden)
+    entries = {
+        "token_ids": {"dtype": "I64", "shape": [tokens], "data_offsets": [0, ids]},
+        "hidden_states": {"dtype": "BF16", "shape": [tokens, slots, hidden], "data_offsets": [ids, ids + states]},
+    }
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _LENGTH_BYTES)
+    return len(text).to_bytes(_LENGTH_BYTES, "little") + text
+
+
+def size(tokens: int, slots: int, hidden: int) -> int:
+    """Bytes of the file of a sample."""
+    return len(head_bytes(tokens, slots, hidden)) + tokens * (TOKEN_ID_BYTES + row_bytes(slots, hidden))
+
+
+def token_ids_checksum(token_ids: bytes) -> str:
+    """Checksum of the token ids of a sample, given as little-endian int64."""
+    return xxhash.xxh3_64_hexdigest(token_ids)
 
 
 def checksum(path: Path) -> str:

@@ -1,0 +1,231 @@
+"""`draftkiln bench`: what extraction costs beside plain prefill, on the same engine and prompts in one run.
+
+Rounds alternate plain prefill and extraction as the stage does it (checksums, syncs and manifest included), so that a
+slow moment of a shared machine meets both. The way of speculators' own `generate()`, states back to the driver and a
+`torch.save` a sample, follows on an engine of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+import shutil
+import statistics
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from draftkiln import arithmetic, layers
+from draftkiln.errors import UsageError
+from draftkiln.extract import drive, manifest, samples
+from draftkiln.extract.engine import Settings, VllmEngine
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator, Sequence
+
+Prompts = list[list[int]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what is measured and how often."""
+    parser.add_argument("--recipe", type=Path, required=True, metavar="FILE", help="target, layers, engine, writers")
+    parser.add_argument("--folder", type=Path, required=True, metavar="DIR", help="where samples go; made and emptied")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each path after one that is not counted")
+    parser.add_argument("--samples", type=int, default=16, help="prompts of a round")
+    parser.add_argument("--tokens", type=int, default=512, help="tokens of a prompt")
+    parser.add_argument(
+        "--token-budget",
+        type=int,
+        metavar="N",
+        help="tokens of a step; default: the recipe's. A round should have many",
+    )
+    parser.add_argument("--skip-generator", action="store_true", help="leave speculators' own generate() out")
+    parser.add_argument("--result", type=Path, metavar="FILE", help="also write every round as JSON")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Measure and print tokens a second of every path and their ratios to plain prefill."""
+    import sys
+
+    from draftkiln.recipe.load import load
+    from draftkiln.stack import environment
+
+    recipe = load(arguments.recipe)
+    if arguments.token_budget is not None:
+        extract = recipe.extract.model_copy(update={"token_budget": arguments.token_budget})
+        recipe = recipe.model_copy(update={"extract": extract})
+    environment.enter(recipe.stacks.extract, sys.argv[1:])
+    return _measure(recipe, arguments)
+
+
+def _measure(recipe: Any, arguments: argparse.Namespace) -> int:
+    from draftkiln import cache
+    from draftkiln.stack.model import read
+    from draftkiln.target import facts as target_facts
+    from draftkiln.target.resolve import ensure
+
+    target = ensure(recipe.target.source, cache.root() / "targets")
+    facts = target_facts.read(target)
+    device = read(recipe.stacks.extract).file.device
+    dtype = arithmetic.engine_dtype(recipe.target.dtype, device)
+    chance = random.Random(1)  # noqa: S311 - prompts, no secrets
+    prompts = [
+        [chance.randrange(facts.vocab_size // 2) for _ in range(arguments.tokens)] for _ in range(arguments.samples)
+    ]
+    settings = Settings(target, facts, recipe, arguments.tokens, dtype)
+    folder = _fresh(arguments.folder)
+    rates: dict[str, list[float]] = {}
+    with_sink = _WithSink(settings, folder)
+    paths: dict[str, Callable[[Prompts], float]] = {"plain prefill": with_sink.plain, "extract": with_sink.extract}
+    try:
+        _rounds(paths, prompts, arguments.rounds, rates)
+    finally:
+        with_sink.engine.shut_down()
+    if not arguments.skip_generator:
+        generator = _Generator(settings, folder)
+        _rounds({"generate() + torch.save": generator.save}, prompts, arguments.rounds, rates)
+    return _print(rates, arguments, device)
+
+
+def _rounds(
+    paths: dict[str, Callable[[Prompts], float]], prompts: Prompts, rounds: int, rates: dict[str, list[float]]
+) -> None:
+    tokens = sum(map(len, prompts))
+    for number in range(rounds + 1):
+        for name, path in paths.items():
+            seconds = path(prompts)
+            print(f"{name}: {tokens / seconds:.0f} tok/s{'' if number else ' (not counted)'}", flush=True)
+            if number:
+                rates.setdefault(name, []).append(tokens / seconds)
+
+
+class _WithSink:
+    """One engine: prefill alone, or with the sink at work. While no sink is open nothing is captured."""
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        self.engine = VllmEngine(settings)
+        self._limits = self.engine.limits()
+        self._folder, self._round = folder, 0
+        shape = settings.recipe.layers.captured(settings.facts.num_layers), settings.facts.hidden_size
+        self._head = manifest.Head(*shape, "bfloat16", settings.dtype, 0, "bench", "bench", "bench")
+
+    def plain(self, prompts: Prompts) -> float:
+        """Seconds of prefill alone."""
+        began = time.monotonic()
+        drive.drive(_Plain(self.engine), enumerate(prompts), self._limits, lambda _: None)
+        return time.monotonic() - began
+
+    def extract(self, prompts: Prompts) -> float:
+        """Seconds until every sample and its receipt is durable."""
+        folder = _fresh(self._folder / f"extract-{self._round}") / samples.FOLDER
+        self._round += 1
+        folder.mkdir()
+        path = folder.parent / manifest.FILE
+        manifest.create(path, dataclasses.replace(self._head, samples=len(prompts)))
+        self.engine.open(folder)
+        began = time.monotonic()
+        drive.drive(self.engine, enumerate(prompts), self._limits, lambda found: manifest.append(path, found))
+        seconds = time.monotonic() - began
+        assert len(manifest.read(path).receipts) == len(prompts)  # noqa: S101 - a round that lost samples counts for nothing
+        shutil.rmtree(folder.parent)
+        return seconds
+
+
+class _Plain:
+    """The engine without a sink, for the same loop: a sample is done when it is computed."""
+
+    def __init__(self, engine: VllmEngine) -> None:
+        self._engine = engine
+        self._done: list[tuple[int, Sequence[int]]] = []
+        self._asked: dict[int, Sequence[int]] = {}
+
+    def add(self, index: int, token_ids: Sequence[int]) -> None:
+        self._asked[index] = token_ids
+        self._engine.add(index, token_ids)
+
+    def cancel(self, indices: list[int]) -> None:
+        self._engine.cancel(indices)
+
+    def step(self) -> list[int]:
+        finished = self._engine.step()
+        self._done += [(index, self._asked.pop(index)) for index in finished]
+        return finished
+
+    def report(self) -> drive.Report:
+        done, self._done = self._done, []
+        return drive.Report([manifest.Receipt(i, len(ids), 0, "", drive.ids_checksum(ids)) for i, ids in done])
+
+    close = report
+
+
+class _Generator:
+    """The way that the stage went before it had a sink: states back to the driver, `torch.save` there."""
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        from speculators.data_generation.vllm_hidden_states_generator import VllmHiddenStatesGenerator
+
+        recipe = settings.recipe
+        self._folder = folder
+        self._generator = VllmHiddenStatesGenerator(
+            model_path=str(settings.target),
+            layer_ids=layers.to_generator_ids(recipe.layers.captured(settings.facts.num_layers)),
+            max_model_len=settings.longest,
+            gpu_memory_utilization=recipe.extract.gpu_memory_utilization,
+            tensor_parallel_size=recipe.target.tensor_parallel_size,
+            max_num_batched_tokens=recipe.extract.token_budget,
+            max_num_seqs=recipe.extract.max_num_seqs,
+            trust_remote_code=recipe.target.trust_remote_code,
+            dtype=settings.dtype,
+        )
+
+    def save(self, prompts: Prompts) -> float:
+        """Seconds until every sample is saved (not synced)."""
+        import torch
+
+        folder = _fresh(self._folder / "generate")
+        began = time.monotonic()
+        at = 0
+        for batch in _batches(prompts, 32):
+            for result in self._generator.generate(batch):
+                torch.save(result, folder / f"data_{at}.pt")
+                at += 1
+        seconds = time.monotonic() - began
+        shutil.rmtree(folder)
+        return seconds
+
+
+def _batches(prompts: Prompts, size: int) -> Iterator[Prompts]:
+    for at in range(0, len(prompts), size):
+        yield prompts[at : at + size]
+
+
+def _fresh(folder: Path) -> Path:
+    if folder.exists() and any(folder.iterdir()) and not (folder / manifest.FILE).exists():
+        raise UsageError(f"{folder} is not empty", fix="name a new --folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _print(rates: dict[str, list[float]], arguments: argparse.Namespace, device: str) -> int:
+    plain = statistics.median(rates["plain prefill"])
+    steps = f"steps of {arguments.token_budget} tokens, " if arguments.token_budget else ""
+    print(f"\n{arguments.samples} x {arguments.tokens} tokens, {steps}{arguments.rounds} rounds, {device}, {_host()}")
+    print("| path | tok/s, median | least … most | / plain prefill |\n| --- | --- | --- | --- |")
+    for name, found in rates.items():
+        middle = statistics.median(found)
+        print(f"| {name} | {middle:.0f} | {min(found):.0f} … {max(found):.0f} | {middle / plain:.3f} |")
+    if arguments.result is not None:
+        arguments.result.write_text(json.dumps(rates, indent=2) + "\n", encoding="utf-8")
+    print(f"extract / plain prefill ratio: {statistics.median(rates['extract']) / plain:.3f}")
+    return 0
+
+
+def _host() -> str:
+    import torch
+
+    if torch.cuda.is_available():
+        return f"{torch.cuda.get_device_name()}, {os.cpu_count()} cores"
+    return f"{len(os.sched_getaffinity(0))} CPU cores"

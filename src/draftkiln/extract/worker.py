@@ -1,0 +1,181 @@
+"""The worker's side of an extraction: rows captured in a step go to blocks of host memory and on to the sink.
+
+Runs inside vLLM's worker process as the worker extension, on top of the capture of speculators' patched extension. The
+model's own forward pass and vLLM's own scheduler run unchanged; hidden states never leave this process.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from speculators.data_generation.custom_worker import HiddenStatesWorkerExtension
+from vllm.distributed import get_tp_group
+
+from draftkiln.errors import EngineError, StorageError
+from draftkiln.extract import samples
+from draftkiln.extract.ring import Block, Ring
+from draftkiln.extract.sink import Sink
+from draftkiln.extract.steps import Bookkeeping, Span, hand_over
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_BLOCKS = 6
+_BLOCK_BYTES = 256 << 20
+
+
+class SinkExtension(HiddenStatesWorkerExtension):  # type: ignore[misc]  # untyped upstream class
+    """Worker extension that writes what it captures.
+
+    vLLM mixes it into its worker class and refuses names that this class has already, hence the prefix. Requests are
+    named by the index of their sample, which vLLM may follow by `-` and letters of its own. Replies are plain lists,
+    texts and numbers: vLLM's calls between processes carry nothing else by default.
+    """
+
+    model_runner: Any
+    _step_states: dict[int, torch.Tensor]
+    _sink_active = False
+
+    def _sink_open(
+        self,
+        layer_ids: list[int],
+        folder: str,
+        hidden: int,
+        writers: int,
+        step_tokens: int,
+        driver: int,
+        cpus: list[int],
+    ) -> None:
+        """Begin: hook the layers and, on rank 0, start the sink.
+
+        Args:
+            layer_ids: as the patched generator counts them (output of layer i), ascending.
+            folder: where samples go.
+            hidden: size of a state.
+            writers: threads that write.
+            step_tokens: most tokens of a step.
+            driver: process that records receipts; without it nothing is to be written any more.
+            cpus: that the writers may run on; the engine binds itself, and with it every thread it starts, to one.
+        """
+        if not hasattr(self, "_sink_writes"):
+            # Ctrl-C goes to the whole foreground group, but it is the driver that ends an extraction.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+            threading.Thread(target=_die_with, args=(os.pidfd_open(driver),), daemon=True).start()
+            self._sink_writes = get_tp_group().rank_in_group == 0
+            self._setup_hidden_states_capture(layer_ids)
+        if self._sink_writes:
+            slots = len(layer_ids)
+            self._sink_device = next(self.model_runner.model.parameters()).device
+            on_gpu = self._sink_device.type == "cuda"
+            self._sink = Sink(Path(folder), slots, hidden, writers, cpus=set(cpus))
+            self._sink_row_bytes = samples.row_bytes(slots, hidden)
+            self._sink_block_rows = max(1, min(step_tokens, _BLOCK_BYTES // self._sink_row_bytes))
+            blocks = (_block(self._sink_block_rows, slots, hidden, pinned=on_gpu) for _ in range(_BLOCKS))
+            self._sink_ring = Ring(blocks)
+            self._sink_kept = Bookkeeping()
+            self._sink_stream = torch.cuda.Stream(self._sink_device) if on_gpu else None
+            self._sink_active = True
+
+    def _capture_layer(self, layer_id: int, layer: Any, args: Any, output: Any) -> None:
+        """Hook after a captured layer; the last one completes the step's states. Idle while no sink is open."""
+        if not self._sink_active:
+            return
+        super()._capture_layer(layer_id, layer, args, output)
+        if layer_id == self._layer_ids[-1]:
+            states, self._step_states = self._step_states, {}
+            try:
+                if self._sink.failure is None:
+                    self._sink_step([states[number] for number in self._layer_ids])
+            except Exception as cause:  # noqa: BLE001 - told by the next report; raised here it would end as a dead engine
+                self._sink.fail(cause)
+
+    def _sink_step(self, states: list[torch.Tensor]) -> None:
+        """Give the rows of a step, `[tokens, hidden]` a layer, to the sink."""
+        spans = self._sink_kept.new_rows(self._sink_account())
+        used = max((span.last for span in spans), default=0)
+        if used == 0:
+            return
+        if min(map(len, states)) < used:
+            raise EngineError(f"a captured layer has {min(map(len, states))} rows in a step of {used}")
+        if self._sink_stream is not None:
+            states = [torch.stack([state[:used] for state in states], dim=1).to(torch.bfloat16)]
+        copy = partial(self._sink_copy, states)
+        rows, row_bytes = self._sink_block_rows, self._sink_row_bytes
+        hand_over(spans, copy, self._sink_ring, self._sink, rows=rows, row_bytes=row_bytes)
+
+    def _sink_account(self) -> Iterator[tuple[Span, Callable[[], bytes]]]:
+        """Rows of the step by request, in the order in which the model runner laid them out."""
+        batch = self.model_runner.input_batch
+        bounds = self.model_runner.query_start_loc.np
+        for number, name in enumerate(batch.req_ids):
+            first, last = int(bounds[number]), int(bounds[number + 1])
+            start, total = int(batch.num_computed_tokens_cpu[number]), int(batch.num_prompt_tokens[number])
+            ids = batch.token_ids_cpu[number, :total]
+            yield Span(int(name.split("-")[0]), first, last, start, total, None), partial(_id_bytes, ids)
+
+    def _sink_copy(self, states: list[torch.Tensor], block: Block, begin: int, end: int) -> None:
+        """Copy rows `begin` to `end` into the block, on a GPU on a side stream while the next step computes."""
+        rows = end - begin
+        if self._sink_stream is None:
+            for slot, state in enumerate(states):
+                block.memory[:rows, slot].copy_(state[begin:end])
+            return
+        event = torch.cuda.Event(blocking=True)
+        self._sink_stream.wait_stream(torch.cuda.current_stream(self._sink_device))
+        with torch.cuda.stream(self._sink_stream):
+            block.memory[:rows].copy_(states[0][begin:end], non_blocking=True)
+            event.record(self._sink_stream)
+        # The allocator must not hand the states' memory out before the copy is done.
+        states[0].record_stream(self._sink_stream)
+        block.ready = event.synchronize
+
+    def _sink_report(self) -> dict[str, Any] | None:
+        """Durable samples since the last call, and what went wrong; None on ranks that do not write."""
+        if not self._sink_writes:
+            return None
+        return {"receipts": _plain(self._sink.receipts()), "failure": _failure(self._sink)}
+
+    def _sink_close(self) -> dict[str, Any] | None:
+        """Write all that was captured and stop the writers; the last report, or None on ranks that do not write."""
+        if not self._sink_writes:
+            return None
+        self._sink_active = False
+        return {"receipts": _plain(self._sink.close()), "failure": _failure(self._sink)}
+
+    def _sink_leave(self) -> None:
+        """Let signals end this process again."""
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+
+
+def _block(rows: int, slots: int, hidden: int, *, pinned: bool) -> Block:
+    memory = torch.empty(rows, slots, hidden, dtype=torch.bfloat16, pin_memory=pinned)
+    return Block(memory, memoryview(memory.view(torch.uint8).numpy().reshape(-1)))
+
+
+def _id_bytes(token_ids: Any) -> bytes:
+    data: bytes = token_ids.astype("<i8").tobytes()
+    return data
+
+
+def _die_with(process: int) -> None:
+    """End this process as soon as the process of that descriptor has ended: a new one may be at work on the folder."""
+    select.select([process], [], [])
+    os._exit(1)
+
+
+def _plain(receipts: list[Any]) -> list[list[Any]]:
+    return [[found.index, found.rows, found.bytes, found.checksum, found.token_ids] for found in receipts]
+
+
+def _failure(sink: Sink) -> list[str] | None:
+    found = sink.failure
+    if found is None:
+        return None
+    return ["storage" if isinstance(found, StorageError) else "engine", found.what, found.why, found.fix]

@@ -1,0 +1,200 @@
+"""The sink: files as safetensors writes them, receipts only of what is durable, and failures that are told."""
+
+import errno
+import os
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import stub_extraction as stub
+from safetensors import TensorSpec, serialize
+
+from draftkiln.errors import StorageError
+from draftkiln.extract import drive, samples, sink
+from draftkiln.extract.ring import Block, Ring
+
+
+def extract(folder, indices, record=None):
+    """Run the stub over `indices`; the receipts."""
+    folder.mkdir(exist_ok=True)
+    receipts = []
+    prompts = ((index, stub.token_ids(index)) for index in indices)
+    drive.drive(
+        stub.LocalEngine(folder),
+        prompts,
+        drive.Limits(4 * stub.STEP_TOKENS, 16, stub.STEP_TOKENS),
+        record or receipts.extend,
+    )
+    return receipts
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / samples.FOLDER
+
+
+def spec(dtype, shape, data):
+    return TensorSpec(dtype=dtype, shape=shape, data_ptr=np.frombuffer(data, np.uint8).ctypes.data, data_len=len(data))
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 100, 5000])
+def test_the_file_is_byte_for_byte_what_the_safetensors_library_writes(tokens):
+    ids, states = os.urandom(8 * tokens), os.urandom(tokens * stub.ROW)
+    library = serialize(
+        {
+            "hidden_states": spec("bfloat16", [tokens, stub.SLOTS, stub.HIDDEN], states),
+            "token_ids": spec("int64", [tokens], ids),
+        }
+    )
+    ours = samples.head_bytes(tokens, stub.SLOTS, stub.HIDDEN) + ids + states
+    assert bytes(library) == ours
+    assert samples.size(tokens, stub.SLOTS, stub.HIDDEN) == len(ours)
+
+
+@pytest.mark.parametrize("count", [1, 32, 33, 65])
+def test_case_4_every_sample_is_written_with_its_own_rows(folder, count):
+    receipts = extract(folder, range(count))
+    assert sorted(receipt.index for receipt in receipts) == list(range(count))
+    assert {path.name for path in folder.iterdir()} == {samples.name(index) for index in range(count)}
+    for receipt in receipts:
+        path = folder / samples.name(receipt.index)
+        assert path.read_bytes() == stub.file_bytes(receipt.index)
+        assert receipt.checksum == samples.checksum(path)
+        assert (receipt.rows, receipt.bytes) == (stub.length(receipt.index), path.stat().st_size)
+
+
+def test_a_receipt_is_given_only_after_sync_of_the_file_rename_and_sync_of_the_folder(folder, monkeypatch):
+    """What a power cut may leave: files count as written only up to their last fsync, names up to the folder's."""
+    synced, named = {}, set()
+    real = os.fsync
+
+    def fsync(handle):
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        if path.is_dir():
+            named.update(file.name for file in path.iterdir())
+        else:
+            synced[os.fstat(handle).st_ino] = os.fstat(handle).st_size
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(sink, "_SYNC_SECONDS", 0.01)
+    monkeypatch.setattr(drive, "_REPORT_SECONDS", 0.0)
+    told = []
+
+    def record(receipts):
+        for receipt in receipts:
+            path = folder / samples.name(receipt.index)
+            assert path.name in named
+            assert synced[path.stat().st_ino] == receipt.bytes
+        told.extend(receipts)
+
+    extract(folder, range(150), record)
+    assert len(told) == 150
+
+
+def fails(monkeypatch, name, code, after):
+    """Let the `after`-th call of this function of `os` and all later ones fail in the threads of the sink."""
+    real, calls = getattr(os, name), []
+
+    def failing(*arguments, **more):
+        calls.append(1)
+        if len(calls) >= after:
+            raise OSError(code, os.strerror(code))
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(sink.os, name, failing)
+    return calls
+
+
+def failure(folder, damage, recorded):
+    """The error of an extraction over 400 samples, damaged after its sink has begun."""
+    folder.mkdir()
+    engine = stub.LocalEngine(folder)
+    damage()
+    prompts = ((index, stub.token_ids(index)) for index in range(400))
+    with pytest.raises(StorageError, match="cannot write") as caught:
+        drive.drive(engine, prompts, drive.Limits(4 * stub.STEP_TOKENS, 16, stub.STEP_TOKENS), recorded.extend)
+    engine.worker.sink.close()
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "after"), [("pwrite", errno.ENOSPC, 3), ("pwrite", errno.EIO, 40), ("open", errno.EROFS, 5)]
+)
+def test_case_29_a_failing_disk_ends_it_with_the_cause_and_can_be_resumed(folder, monkeypatch, name, code, after):
+    recorded = []
+    with monkeypatch.context() as patch:
+        error = failure(folder, lambda: fails(patch, name, code, after), recorded)
+    assert os.strerror(code) in error.why
+    done = {receipt.index for receipt in recorded}
+    for path in folder.glob("hs_*"):
+        assert path.read_bytes() == stub.file_bytes(samples.index_of(path.name))
+    assert extract(folder, [index for index in range(400) if index not in done])
+
+
+def test_a_sync_that_fails_gives_no_receipts(folder, monkeypatch):
+    recorded = []
+    failure(folder, lambda: fails(monkeypatch, "fsync", errno.EIO, 1), recorded)
+    assert recorded == []
+    assert list(folder.glob("hs_*")) == []
+
+
+def test_a_vanished_folder_ends_it(folder):
+    assert "No such file" in failure(folder, lambda: shutil.rmtree(folder), []).why
+
+
+def test_after_a_failure_nobody_waits_for_a_block(folder, monkeypatch):
+    folder.mkdir()
+    worker = stub.StubWorker(folder)
+    fails(monkeypatch, "pwrite", errno.ENOSPC, 1)
+    worker.queue = [[index, 0] for index in range(100)]
+    began = time.monotonic()
+    while worker.queue:
+        worker.step()
+    assert time.monotonic() - began < 10
+    assert isinstance(worker.sink.failure, StorageError)
+    worker.sink.close()
+
+
+def test_a_slow_disk_holds_the_engine_back_instead_of_filling_memory(folder, monkeypatch):
+    folder.mkdir()
+    real = os.pwrite
+    taken = []
+
+    def slow(*arguments):
+        time.sleep(0.002)
+        return real(*arguments)
+
+    monkeypatch.setattr(sink.os, "pwrite", slow)
+    worker = stub.StubWorker(folder)
+    worker.queue = [[index, 0] for index in range(60)]
+    while worker.queue:
+        worker.step()
+        taken.append(worker.sink._tasks.qsize())
+    assert max(taken) <= 4 * stub.BLOCK_ROWS
+    assert len(worker.sink.close()) == 60
+
+
+def test_two_sinks_never_work_on_one_folder(folder):
+    folder.mkdir()
+    first = stub.StubWorker(folder).sink
+    import fcntl
+
+    with (folder.parent / sink.LOCK).open("r+") as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    first.close()
+    stub.StubWorker(folder).sink.close()
+
+
+def test_a_block_comes_back_after_its_last_user():
+    memory = bytearray(4)
+    ring = Ring([Block(memory, memoryview(memory))])
+    block = ring.take(lambda: False)
+    block.lend(2)
+    block.done()
+    waited = iter([False, True])
+    assert ring.take(lambda: next(waited)) is None
+    block.done()
+    assert ring.take(lambda: False) is block
