@@ -85,16 +85,15 @@ class SinkExtension(HiddenStatesWorkerExtension):  # type: ignore[misc]  # untyp
 
     def _capture_layer(self, layer_id: int, layer: Any, args: Any, output: Any) -> None:
         """Hook after a captured layer; the last one completes the step's states. Idle while no sink is open."""
-        if not self._sink_active:
+        if not self._sink_active or self._sink.failure is not None:
             return
-        super()._capture_layer(layer_id, layer, args, output)
-        if layer_id == self._layer_ids[-1]:
-            states, self._step_states = self._step_states, {}
-            try:
-                if self._sink.failure is None:
-                    self._sink_step([states[number] for number in self._layer_ids])
-            except Exception as cause:  # noqa: BLE001 - told by the next report; raised here it would end as a dead engine
-                self._sink.fail(cause)
+        try:
+            super()._capture_layer(layer_id, layer, args, output)
+            if layer_id == self._layer_ids[-1]:
+                states, self._step_states = self._step_states, {}
+                self._sink_step([states[number] for number in self._layer_ids])
+        except Exception as cause:  # noqa: BLE001 - told by the next report; raised here it would end as a dead engine
+            self._sink.fail(cause)
 
     def _sink_step(self, states: list[torch.Tensor]) -> None:
         """Give the rows of a step, `[tokens, hidden]` a layer, to the sink."""

@@ -27,7 +27,7 @@ def prepared(tmp_path_factory):
     content = yaml.safe_load((ROOT / "recipes" / "tiny-cpu.yaml").read_text())
     content["name"] = "kills"
     content["target"]["source"] = {"make": "small", "seed": 17}
-    content["data"] |= {"source": {"synthetic": SAMPLES, "seed": 1}, "max_tokens": TOKENS, "held_out": 0}
+    content["data"] |= {"source": {"synthetic": SAMPLES, "seed": 1}, "max_tokens": TOKENS, "held_out": 16}
     content["extract"]["token_budget"] = 200
     file = folder / "kills.yaml"
     file.write_text(yaml.safe_dump(content))
