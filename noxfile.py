@@ -70,7 +70,8 @@ def tests(session: nox.Session) -> None:
 def engine_tests(session: nox.Session) -> None:
     """Run the tests that need the real vLLM on the CPU, each on its stack.
 
-    The numbers of the newest pair are proved too; those between are in docs/matrix.md (`nox -s matrix`). Posargs go to pytest: `nox -s engine_tests -- -k series`.
+    The numbers of the newest pair are proved too; those between are in docs/matrix.md (`nox -s matrix`).
+    Posargs go to pytest: `nox -s engine_tests -- -k series`.
     """
     _install(session)
     session.run("pytest", "tests/engine", "-m", "engine", "--ignore", "tests/engine/train", *session.posargs)

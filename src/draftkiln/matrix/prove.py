@@ -89,7 +89,9 @@ def _steps(pair: Pair, target: str, work: Path, results: dict[str, Any], tell: C
     results["probe"] = len(findings)
     tell(f"{pair.stack}: probe, {len(findings)} findings")
     if seams or findings:
-        durable.write_json(work / "findings.json", [item.as_json() for item in (*seams, *findings)])
+        durable.write_json(
+            work / "findings.json", [*(item.as_json() for item in seams), *(item.as_json() for item in findings)]
+        )
         return "; ".join([*(item.reason for item in seams), *(f"{item.what}: {item.seen}" for item in findings)])
     return _numbers(pair.stack, target, environment, work, results, tell)
 
