@@ -100,7 +100,7 @@ def _engine_arguments(job: Job) -> dict[str, Any]:
         "load_format": job.load_format,
         "max_model_len": job.max_model_len,
         "enforce_eager": job.enforce_eager,
-        # Workers stay processes: vLLM 0.32 rebinds its CPU kernels through all modules there are, and trips over llvmlite's.
+        # Workers stay processes: vLLM 0.32 rebinds CPU kernels through all modules and trips over llvmlite's.
         "distributed_executor_backend": "mp",
         "enable_prefix_caching": False,
         "disable_log_stats": False,

@@ -48,7 +48,7 @@ class Environment:
             ACTIVE: self.stack.name,
             "PYTHONPATH": os.pathsep.join([str(self.overlay), str(source)]),
             "PYTHONUNBUFFERED": "1",
-            # Compiling vLLM's imports takes half a minute on a laptop: once, whatever the user's shell says of bytecode.
+            # Compiling vLLM's imports takes a laptop half a minute: once, whatever the user's shell says.
             "PYTHONDONTWRITEBYTECODE": "",
         }
 

@@ -79,7 +79,8 @@ def test_states_of_another_sample_are_found_by_the_token_echo(tmp_path):
 
 def made(folder, states, **changes):
     path = write(folder, states)
-    receipt = manifest.Receipt(0, len(states), path.stat().st_size, samples.checksum(path))
+    ids = samples.token_ids_checksum(np.array(TOKENS, dtype="<i8").tobytes())
+    receipt = manifest.Receipt(0, len(states), path.stat().st_size, samples.checksum(path), ids)
     fields = {
         "layer_ids": LAYERS, "hidden_size": 32, "dtype": "bfloat16",
         "computed_in": "float32", "samples": 1,
