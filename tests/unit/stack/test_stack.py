@@ -1,6 +1,6 @@
 import pytest
 
-from draftkiln.errors import StackError
+from draftkiln.errors import StackError, SystemMissingError
 from draftkiln.stack import model
 from draftkiln.stack.locking import inputs_sha256
 
@@ -49,3 +49,24 @@ def test_exec_hands_python_what_stands_behind_the_dashes(monkeypatch, tmp_path):
     (python, words, variables) = called[0]
     assert words == [str(python), "-m", "pytest", "-x", "--", "a"]
     assert variables["PYTHONPATH"].split(":")[-1] == str(tmp_path)
+
+
+def test_libraries_to_preload_come_from_the_environment_or_by_name_from_the_system(monkeypatch, tmp_path):
+    from draftkiln.stack import environment
+
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "lib").mkdir()
+    own = tmp_path / "lib" / "libiomp5.so"
+    own.touch()
+    made = environment.Environment(model.read("spec0.3.0-vllm0.18.1-cpu"), tmp_path / "bin" / "python", tmp_path)
+    monkeypatch.setenv("LD_PRELOAD", "/mine.so")
+    assert made.variables()["LD_PRELOAD"] == f"{own}:libtcmalloc_minimal.so.4:/mine.so"
+
+
+def test_a_library_that_the_system_lacks_is_named_with_the_line_that_installs_it(monkeypatch):
+    from draftkiln.stack import environment
+
+    monkeypatch.setattr(environment, "_loads", lambda library: "tcmalloc" not in library)
+    with pytest.raises(SystemMissingError) as caught:
+        environment.ensure("spec0.3.0-vllm0.18.1-cpu")
+    assert caught.value.fix == "sudo apt-get install -y libtcmalloc-minimal4"
