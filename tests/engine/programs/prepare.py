@@ -13,6 +13,7 @@ from draftkiln.prepare import output, synthetic, tokenizer
 from draftkiln.prepare.rows import Conversation
 from draftkiln.prepare.samples import Limits, Outcome, Sample, from_conversations
 from draftkiln.prepare.template import Template
+from draftkiln.recipe.model import SyntheticData
 
 TURNS = ["How are you today?", "I am fine, thank you.", "What is new?", "Nothing much."]
 TALK = tuple({"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(TURNS))
@@ -174,7 +175,7 @@ def dataset(folder: Path, template: Template) -> dict[str, Any]:
     import torch
 
     outcome = Outcome()
-    made = synthetic.conversations(template, 3, seed=5, max_tokens=96)
+    made = synthetic.conversations(template, SyntheticData(synthetic=3, seed=5), max_tokens=96)
     from_conversations([*made, Conversation("talk:1", TALK)], template, Limits(96), "template", outcome)
     digest = output.write_dataset(folder, outcome.samples)
     again = output.write_dataset(folder, outcome.samples)
