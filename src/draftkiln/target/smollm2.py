@@ -32,7 +32,7 @@ _GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 WEIGHTS_SHA256 = "4b5a9c9081ad56b2712fcd8e4a8e3408b437cf96739250bc09b5175fe471d069"
 """`record.content_sha256` of the converted weights: names, shapes and bytes, whatever their order in the file."""
 TOKENIZER_SHA256 = "bf346d64f6f0fbcefb4c1b6928a98241467dff36c6fbae5fe1785c4ff90667f4"
-"""Of tokenizer.json. transformers 4 makes another one of the same file: it adds a token in front and decodes otherwise."""
+"""Of tokenizer.json. transformers 4 makes another one: it adds a token in front and decodes otherwise."""
 NEEDED = ("torch", "transformers", "gguf", "accelerate")
 
 
