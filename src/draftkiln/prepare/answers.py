@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from draftkiln import durable
+from draftkiln import arithmetic, durable
 from draftkiln.errors import EngineError
 from draftkiln.prepare import server
 from draftkiln.prepare.rows import RefusedRowError
@@ -260,10 +260,13 @@ async def _post(client: httpx.AsyncClient, body: dict[str, Any]) -> dict[str, An
 
 def _options(context: Context) -> tuple[str, ...]:
     target = context.recipe.target
-    options = ["--dtype", target.dtype, "--load-format", target.load_format]
+    dtype = arithmetic.engine_dtype(target.dtype, context.device)
+    options = ["--dtype", dtype, "--load-format", target.load_format]
     options += ["--tensor-parallel-size", str(target.tensor_parallel_size)]
     if target.trust_remote_code:
         options.append("--trust-remote-code")
+    if context.device == "cpu":
+        options.append("--enforce-eager")  # compiling for a CPU takes longer than it saves
     return tuple(options)
 
 
