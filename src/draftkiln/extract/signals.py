@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
 
 from draftkiln.errors import DraftkilnError, EngineError, ExitCode
@@ -55,6 +56,7 @@ class Ending:
             StoppedError: a signal came; the engine's processes were ended.
         """
         before = set(multiprocessing.active_children())
+        resource_tracker.ensure_running()  # it unblocks both signals in its parent when it is started
         ready = threading.Event()
         old = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
         waiter = threading.Thread(target=self._wait, args=(ready, before), daemon=True)
