@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftkiln import arithmetic, durable, stage, stagelog
+from draftkiln.cause import last_error
 from draftkiln.errors import EngineError, EvaluationError, ExitCode
 from draftkiln.evaluate import measure, prompts
 from draftkiln.evaluate.serve import Answers, Job
@@ -162,13 +163,6 @@ def _serve(what: str, job: Job, answers: Path, terminal: Terminal) -> Answers:
             fix="mend the cause and run the same command again",
         )
     return Answers(**json.loads(answers.read_text(encoding="utf-8")))
-
-
-def last_error(text: str) -> str:
-    """The line of a process's stderr that says what went wrong: the last one that names an exception."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    named = [line for line in lines if "Error" in line.split(" ")[0] or "Exception" in line.split(" ")[0]]
-    return (named or lines or ["it wrote nothing to stderr"])[-1]
 
 
 def _ending(code: int) -> str:

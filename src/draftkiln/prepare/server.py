@@ -12,6 +12,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, NoReturn
 
+from draftkiln.cause import last_error
 from draftkiln.errors import EngineError, ExitCode
 
 if TYPE_CHECKING:
@@ -121,12 +122,10 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _last_error(log: Path) -> str:
-    """The last line of the server's output that names an error."""
+    """The line of the server's output that says what went wrong."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _LOG_TAIL_BYTES))
-        lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
-    named = [line for line in lines if "Error" in line and "See root cause" not in line]
-    return (named or lines or ["it printed nothing"])[-1]
+        return last_error(file.read().decode("utf-8", "replace"))
 
 
 def _free_port() -> int:

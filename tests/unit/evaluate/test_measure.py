@@ -2,7 +2,6 @@ import pytest
 
 from draftkiln.errors import EvaluationError
 from draftkiln.evaluate import measure
-from draftkiln.evaluate.command import last_error
 
 
 def test_acceptance_is_one_plus_accepted_a_draft() -> None:
@@ -25,16 +24,3 @@ def test_divergences_name_prompt_and_place() -> None:
     found = measure.divergences([[1, 2, 3], [4], [5, 6]], [[1, 2, 3], [9], [5]])
     assert found == [measure.Divergence(1, 0), measure.Divergence(2, 1)]
     assert measure.divergences([[1]], [[1]]) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("Traceback\n  File x\nValueError: no such model\nwarning: leaked\n", "ValueError: no such model"),
-        ("pkg.errors.LoadError: shapes\n", "pkg.errors.LoadError: shapes"),
-        ("Killed\n", "Killed"),
-        ("", "it wrote nothing to stderr"),
-    ],
-)
-def test_the_cause_is_never_empty(text: str, line: str) -> None:
-    assert last_error(text) == line
