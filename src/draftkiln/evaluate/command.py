@@ -152,13 +152,17 @@ def _serve(what: str, job: Job, answers: Path, terminal: Terminal) -> Answers:
     durable.write_json(request, asdict(job))
     answers.unlink(missing_ok=True)
     command = [sys.executable, "-m", "draftkiln.evaluate.serve", str(request), str(answers)]
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False, env=os.environ
-    )
-    sys.stderr.write(done.stderr)
+    # A file, not a pipe: a worker that outlives its engine would hold a pipe open, and we would wait for it.
+    log = answers.with_suffix(".log")
+    with log.open("wb") as output:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False, env=os.environ
+        )
+    printed = log.read_text(encoding="utf-8", errors="replace")
+    sys.stderr.write(printed)
     if done.returncode or not answers.exists():
         raise EngineError(
-            f"the engine with the target {what} failed: {last_error(done.stderr)}",
+            f"the engine with the target {what} failed: {last_error(printed)}",
             why=f"its process ended with {_ending(done.returncode)}; its whole output is in this stage's log",
             fix="mend the cause and run the same command again",
         )
