@@ -59,7 +59,7 @@ class BaseFile(pydantic.BaseModel):
     packages: list[str]
     """What is installed beside the essential packages."""
     snapshot: str | None = None
-    """Moment of snapshot.debian.org, such as `20260405T000000Z`: pins the mirror's state too; needs that host."""
+    """Address of Debian's archive as it was at one moment, which pins the mirror's state too; needs that host."""
 
 
 @dataclass(frozen=True)
@@ -182,8 +182,7 @@ def command(file: BaseFile, tar: Path, listing: Path) -> list[str]:
     words += ['--customize-hook=find "$1/usr" -name __pycache__ -type d -prune -exec rm -rf {} +']
     words += [file.suite, str(tar)]
     if file.snapshot:
-        archive = f"http://snapshot.debian.org/archive/debian/{file.snapshot}/"
-        words += [f"deb [check-valid-until=no] {archive} {file.suite} main"]
+        words += [f"deb [check-valid-until=no] {file.snapshot} {file.suite} main"]
     return words
 
 

@@ -81,7 +81,7 @@ def test_what_names_the_build_machine_or_its_mirror_is_removed(tmp_path):
 
 
 def test_a_snapshot_pins_the_mirrors_state(tmp_path):
-    pinned = base.read("cpu").model_copy(update={"snapshot": "20260405T000000Z"})
+    pinned = base.read("cpu").model_copy(update={"snapshot": "https://archive.example/debian/20260405T000000Z/"})
     words = base.command(pinned, tmp_path / "b.tar", tmp_path / "l")
     assert "/20260405T000000Z/ bookworm main" in words[-1]
 
