@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftkiln import arithmetic, lock, stage
 from draftkiln.errors import EngineError, SystemMissingError
-from draftkiln.extract import compute, manifest, plan, samples, sink
+from draftkiln.extract import compute, manifest, plan, samples, shards, sink
 
 if TYPE_CHECKING:
     import argparse
@@ -30,18 +31,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="compare samples that are there with their receipts by size (quick) or also by checksum (full)",
     )
     parser.add_argument("--metrics", type=Path, metavar="FILE", help="also keep the progress there for Prometheus")
+    parser.add_argument(
+        "--shard",
+        type=shards.parse,
+        metavar="I/N",
+        help="only part I of N, for one of N hosts; `draftkiln merge` makes one run of them",
+    )
     parser.add_argument("--force", action="store_true", help="begin although the disk has no room for all samples")
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What the command line says besides recipe and run directory."""
+
+    full: bool
+    force: bool
+    metrics: Path | None
+    shard: shards.Shard | None
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Run the stage."""
-    full = arguments.check_existing == "full"
+    options = _Options(arguments.check_existing == "full", arguments.force, arguments.metrics, arguments.shard)
     return stage.run(
         "extract",
         arguments,
-        functools.partial(_extract, full=full, force=arguments.force, metrics=arguments.metrics),
+        functools.partial(_extract, options=options),
         error=EngineError,
-        still_good=functools.partial(_still_good, full=full),
+        read=lambda _recipe, _target: {"shard": str(options.shard)} if options.shard else {},
+        still_good=functools.partial(_still_good, full=options.full),
     )
 
 
@@ -56,18 +74,16 @@ def _still_good(context: Context, *, full: bool) -> bool:
     return False
 
 
-def _extract(context: Context, terminal: Terminal, *, full: bool, force: bool, metrics: Path | None) -> dict[str, Any]:
+def _extract(context: Context, terminal: Terminal, *, options: _Options) -> dict[str, Any]:
     folder = context.run.folder("extract")
     with lock.held(folder / _DRIVER_LOCK, announce=terminal.line):
         # A worker whose driver was killed may have a moment to live.
         with lock.held(folder / sink.LOCK, announce=terminal.line):
             pass
-        return _extract_alone(context, terminal, full=full, force=force, metrics=metrics)
+        return _extract_alone(context, terminal, options)
 
 
-def _extract_alone(
-    context: Context, terminal: Terminal, *, full: bool, force: bool, metrics: Path | None
-) -> dict[str, Any]:
+def _extract_alone(context: Context, terminal: Terminal, options: _Options) -> dict[str, Any]:
     import datasets
 
     recipe, facts = context.recipe, context.facts
@@ -92,25 +108,31 @@ def _extract_alone(
             "dataset_sha256": context.inputs["dataset_sha256"],
             "stack": context.stack,
             "patched_wheel_sha256": context.inputs["speculators"],
+            "shard": options.shard,
         },
         found,
         path,
     )
     if found is None:
         manifest.create(path, head)
-    todo = plan.compare(folder, found or manifest.Manifest(head, {}), full=full)
+    todo = plan.compare(folder, found or manifest.Manifest(head, {}), full=options.full)
     plan.clear(folder, path, todo, terminal.line)
     needed = sum(samples.size(lengths[index], len(ids), facts.hidden_size) for index in todo.remaining)
-    if not force:
+    if not options.force:
         plan.refuse_without_room(folder, needed)
-    count = f"{len(todo.remaining)} of {len(lengths)} samples"
+    count = f"{len(todo.remaining)} of {len(head.indices)} samples"
+    if options.shard is not None:
+        count += f" (shard {options.shard} of {len(lengths)})"
     per_token = samples.row_bytes(len(ids), facts.hidden_size) + samples.TOKEN_ID_BYTES
     terminal.line(f"extract: {count} to do, layers {list(ids)}, {per_token} B a token, {needed / 1e9:.2f} GB of states")
-    measured = compute.run(context, terminal, compute.Work(rows, lengths, todo.remaining, folder, path, metrics))
+    measured = compute.run(
+        context, terminal, compute.Work(rows, lengths, todo.remaining, folder, path, options.metrics)
+    )
+    made = [lengths[index] for index in head.indices]
     return {
-        "samples": len(lengths),
-        "tokens": sum(lengths),
-        "shape": [max(lengths), len(ids), facts.hidden_size],
+        "samples": len(made),
+        "tokens": sum(made),
+        "shape": [max(made, default=0), len(ids), facts.hidden_size],
         "dtype": recipe.target.dtype,
         "layer_ids": list(ids),
         **measured,
