@@ -126,7 +126,7 @@ def _extract_alone(context: Context, terminal: Terminal, options: _Options) -> d
     per_token = samples.row_bytes(len(ids), facts.hidden_size) + samples.TOKEN_ID_BYTES
     terminal.line(f"extract: {count} to do, layers {list(ids)}, {per_token} B a token, {needed / 1e9:.2f} GB of states")
     measured = compute.run(
-        context, terminal, compute.Work(rows, lengths, todo.remaining, folder, path, options.metrics)
+        context, terminal, compute.Work(rows, lengths, head.indices, todo.remaining, folder, path, options.metrics)
     )
     made = [lengths[index] for index in head.indices]
     return {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from draftkiln import arithmetic
-from draftkiln.extract import drive, manifest, progress, signals
+from draftkiln.extract import drive, manifest, progress, signals, top_tokens
 from draftkiln.extract.engine import Settings, VllmEngine
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class Work:
     Attributes:
         rows: the dataset.
         lengths: tokens of each of its rows.
+        indices: rows that there will be, computed before or now.
         remaining: rows to compute.
         folder: of the samples.
         manifest: that their receipts are appended to.
@@ -36,6 +37,7 @@ class Work:
 
     rows: Any
     lengths: list[int]
+    indices: range
     remaining: list[int]
     folder: Path
     manifest: Path
@@ -67,7 +69,7 @@ def run(context: Context, terminal: Terminal, work: Work) -> dict[str, Any]:
     settings = Settings(context.target, context.facts, context.recipe, max(work.lengths), dtype)
     ending = signals.Ending()
     with ending.while_starting():
-        engine = VllmEngine(settings)
+        engine = VllmEngine(settings, top_tokens.choose(work.lengths, work.indices))
     ready = time.monotonic()
     terminal.line(f"extract: engine ready after {ready - began:.1f} s")
     keep = work.manifest.with_name(progress.FILE)
@@ -76,6 +78,9 @@ def run(context: Context, terminal: Terminal, work: Work) -> dict[str, Any]:
     )
 
     def record(receipts: list[Receipt]) -> None:
+        if engine.answers:
+            answers, engine.answers = engine.answers, {}
+            top_tokens.append(work.manifest.with_name(top_tokens.FILE), answers)
         manifest.append(work.manifest, receipts)
         shown.count(receipts, len(engine.in_flight))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftkiln import layers
 from draftkiln.errors import DraftkilnError, EngineError, StorageError
+from draftkiln.extract import top_tokens
 from draftkiln.extract.drive import Limits, Report
 from draftkiln.extract.manifest import Receipt
 
@@ -72,11 +73,18 @@ class Settings:
 class VllmEngine:
     """vLLM with the sink in its worker.
 
+    Args:
+        settings: how it is started.
+        asked: samples whose most likely next tokens it is asked for as well.
+
+    Attributes:
+        answers: these tokens, by index of the sample, as soon as a sample is computed; for whoever takes them out.
+
     Raises (from the constructor):
         EngineError: a sample of the longest length does not fit into the KV cache.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, asked: frozenset[int] = frozenset()) -> None:
         from vllm import SamplingParams
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
@@ -92,6 +100,11 @@ class VllmEngine:
             process.pid for process in multiprocessing.active_children() if process.pid not in before and process.pid
         ]
         self._sampling = SamplingParams(max_tokens=1, temperature=0.0, detokenize=False, ignore_eos=True)
+        self._asked = asked
+        self._asking = SamplingParams(
+            max_tokens=1, temperature=0.0, detokenize=False, ignore_eos=True, prompt_logprobs=1
+        )
+        self.answers: dict[int, list[int]] = {}
         cache = self._engine.vllm_config.cache_config
         # One block is the null block.
         self._cache_tokens = (cache.num_gpu_blocks - 1) * cache.block_size
@@ -127,7 +140,8 @@ class VllmEngine:
     def add(self, index: int, token_ids: Sequence[int]) -> None:
         """Queue a sample."""
         self.in_flight.add(index)
-        self._engine.add_request(str(index), {"prompt_token_ids": list(token_ids)}, self._sampling)
+        sampling = self._asking if index in self._asked else self._sampling
+        self._engine.add_request(str(index), {"prompt_token_ids": list(token_ids)}, sampling)
 
     def cancel(self, indices: list[int]) -> None:
         """Take back samples that were added."""
@@ -136,7 +150,13 @@ class VllmEngine:
 
     def step(self) -> list[int]:
         """Wait for the engine; indices of the samples whose states are computed."""
-        finished = [int(output.request_id) for output in self._engine.step() if output.finished]
+        finished = []
+        for output in self._engine.step():
+            if output.finished:
+                finished.append(index := int(output.request_id))
+                if output.prompt_logprobs is not None:
+                    sampled = output.outputs[0].token_ids[0]
+                    self.answers[index] = top_tokens.of_output(output.prompt_logprobs, sampled)
         self.in_flight.difference_update(finished)
         return finished
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftkiln import durable, rundir
 from draftkiln.errors import ExitCode, ProblemsError, RunDirectoryError
-from draftkiln.extract import manifest, plan, samples
+from draftkiln.extract import manifest, plan, samples, top_tokens
 
 if TYPE_CHECKING:
     import argparse
@@ -140,6 +140,8 @@ def _merge(run: rundir.RunDirectory, parts: Sequence[_Part]) -> None:
                 name = samples.name(index)
                 _link(part.path / "extract" / samples.FOLDER / name, folder / name)
         durable.sync_folder(folder)
+    answers = [part.path / "extract" / top_tokens.FILE for part in parts]
+    top_tokens.join(answers, folder.parent / top_tokens.FILE)
     receipts = itertools.chain.from_iterable(part.found.receipts.values() for part in parts)
     head = dataclasses.replace(parts[0].found.head, shard=None)
     manifest.create(folder.parent / manifest.FILE, head, sorted(receipts, key=lambda receipt: receipt.index))
