@@ -15,6 +15,7 @@ from draftkiln.extract import compute, manifest, plan, samples, shards, sink
 if TYPE_CHECKING:
     import argparse
 
+    from draftkiln.recipe.model import Recipe
     from draftkiln.stage import Context
     from draftkiln.stagelog import Terminal
 
@@ -37,6 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="I/N",
         help="only part I of N, for one of N hosts; `draftkiln merge` makes one run of them",
     )
+    parser.add_argument(
+        "--check-ranks",
+        type=int,
+        default=0,
+        metavar="N",
+        help="with tensor parallelism: compare rows of N samples between all ranks before they are recorded",
+    )
     parser.add_argument("--force", action="store_true", help="begin although the disk has no room for all samples")
 
 
@@ -48,18 +56,28 @@ class _Options:
     force: bool
     metrics: Path | None
     shard: shards.Shard | None
+    check_ranks: int
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Run the stage."""
-    options = _Options(arguments.check_existing == "full", arguments.force, arguments.metrics, arguments.shard)
+    full = arguments.check_existing == "full"
+    options = _Options(full, arguments.force, arguments.metrics, arguments.shard, arguments.check_ranks)
     return stage.run(
         "extract",
         arguments,
         functools.partial(_extract, options=options),
         error=EngineError,
-        read=lambda _recipe, _target: {"shard": str(options.shard)} if options.shard else {},
+        read=lambda recipe, _target: _choices(recipe, options),
         still_good=functools.partial(_still_good, full=options.full),
+    )
+
+
+def _choices(recipe: Recipe, options: _Options) -> dict[str, str]:
+    """What else decides the results, where it is not as it always was."""
+    storage = recipe.extract.storage
+    return ({"shard": str(options.shard)} if options.shard else {}) | (
+        {"storage": storage} if storage == samples.FP8 else {}
     )
 
 
@@ -92,7 +110,7 @@ def _extract_alone(context: Context, terminal: Terminal, options: _Options) -> d
     lengths = [int(length) for length in rows["seq_len"]]
     plan.refuse_long(lengths, recipe.data.max_tokens)
     _refuse_devices(recipe.target.tensor_parallel_size)
-    ids = recipe.layers.captured(facts.num_layers)
+    ids, storage = recipe.layers.captured(facts.num_layers), recipe.extract.storage
 
     folder = context.run.folder("extract") / samples.FOLDER
     folder.mkdir(exist_ok=True)
@@ -102,7 +120,7 @@ def _extract_alone(context: Context, terminal: Terminal, options: _Options) -> d
         {
             "layer_ids": ids,
             "hidden_size": facts.hidden_size,
-            "dtype": recipe.target.dtype,
+            "dtype": storage,
             "computed_in": arithmetic.engine_dtype(recipe.target.dtype, context.device),
             "samples": len(lengths),
             "dataset_sha256": context.inputs["dataset_sha256"],
@@ -117,23 +135,23 @@ def _extract_alone(context: Context, terminal: Terminal, options: _Options) -> d
         manifest.create(path, head)
     todo = plan.compare(folder, found or manifest.Manifest(head, {}), full=options.full)
     plan.clear(folder, path, todo, terminal.line)
-    needed = sum(samples.size(lengths[index], len(ids), facts.hidden_size) for index in todo.remaining)
+    needed = sum(samples.size(lengths[index], len(ids), facts.hidden_size, storage) for index in todo.remaining)
     if not options.force:
         plan.refuse_without_room(folder, needed)
     count = f"{len(todo.remaining)} of {len(head.indices)} samples"
     if options.shard is not None:
         count += f" (shard {options.shard} of {len(lengths)})"
-    per_token = samples.row_bytes(len(ids), facts.hidden_size) + samples.TOKEN_ID_BYTES
+    states = samples.row_bytes(len(ids), facts.hidden_size, storage) + samples.scale_bytes(storage)
+    per_token = states + samples.TOKEN_ID_BYTES
     terminal.line(f"extract: {count} to do, layers {list(ids)}, {per_token} B a token, {needed / 1e9:.2f} GB of states")
-    measured = compute.run(
-        context, terminal, compute.Work(rows, lengths, head.indices, todo.remaining, folder, path, options.metrics)
-    )
+    work = compute.Work(rows, lengths, head.indices, todo.remaining, folder, path, options.metrics, options.check_ranks)
+    measured = compute.run(context, terminal, work)
     made = [lengths[index] for index in head.indices]
     return {
         "samples": len(made),
         "tokens": sum(made),
         "shape": [max(made, default=0), len(ids), facts.hidden_size],
-        "dtype": recipe.target.dtype,
+        "dtype": storage,
         "layer_ids": list(ids),
         **measured,
     }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftkiln import layers
 from draftkiln.errors import DraftkilnError, EngineError, StorageError
-from draftkiln.extract import top_tokens
+from draftkiln.extract import ranks, top_tokens
 from draftkiln.extract.drive import Limits, Report
 from draftkiln.extract.manifest import Receipt
 
@@ -79,6 +79,8 @@ class VllmEngine:
 
     Attributes:
         answers: these tokens, by index of the sample, as soon as a sample is computed; for whoever takes them out.
+        lost: what the storage loses of each slot, as relative error and least cosine; empty when nothing is.
+        rows_compared: rows that all ranks were found to have alike.
 
     Raises (from the constructor):
         EngineError: a sample of the longest length does not fit into the KV cache.
@@ -105,6 +107,11 @@ class VllmEngine:
             max_tokens=1, temperature=0.0, detokenize=False, ignore_eos=True, prompt_logprobs=1
         )
         self.answers: dict[int, list[int]] = {}
+        self.lost: tuple[tuple[float, float], ...] = ()
+        self.rows_compared = 0
+        self._compared: set[int] = set()
+        """Samples to compare between ranks that are not computed yet."""
+        self._comparing = False
         cache = self._engine.vllm_config.cache_config
         # One block is the null block.
         self._cache_tokens = (cache.num_gpu_blocks - 1) * cache.block_size
@@ -129,13 +136,24 @@ class VllmEngine:
             )
         return limits
 
-    def open(self, folder: Path) -> None:
-        """Begin to write what is computed into `folder`."""
+    def open(self, folder: Path, compared: Sequence[int] = ()) -> list[dict[str, Any]]:
+        """Begin to write what is computed into `folder`.
+
+        Args:
+            folder: of the samples.
+            compared: samples of which rows are compared between ranks.
+
+        Returns:
+            Of each rank its number, its process and whether it writes.
+        """
         recipe, facts = self._settings.recipe, self._settings.facts
         ids = layers.to_generator_ids(recipe.layers.captured(facts.num_layers))
         extract, cpus = recipe.extract, sorted(os.sched_getaffinity(0))
         shape = facts.hidden_size, extract.writers, extract.token_budget
-        self._call("_sink_open", ids, str(folder), *shape, os.getpid(), cpus)
+        self._compared, self._comparing = set(compared), bool(compared)
+        return self._call(
+            "_sink_open", ids, str(folder), *shape, os.getpid(), cpus, extract.storage, sorted(self._compared)
+        )
 
     def add(self, index: int, token_ids: Sequence[int]) -> None:
         """Queue a sample."""
@@ -158,15 +176,26 @@ class VllmEngine:
                     sampled = output.outputs[0].token_ids[0]
                     self.answers[index] = top_tokens.of_output(output.prompt_logprobs, sampled)
         self.in_flight.difference_update(finished)
+        self._compared.difference_update(finished)
         return finished
 
     def report(self) -> Report:
         """Ask the sink."""
-        return report_of(self._call("_sink_report"))
+        return self._report("_sink_report")
 
     def close(self) -> Report:
         """Have everything written; the last report."""
-        return report_of(self._call("_sink_close"))
+        return self._report("_sink_close")
+
+    def compare_ranks(self) -> None:
+        """Compare what the ranks hold of the rows that were asked for; before receipts of them are recorded.
+
+        Raises:
+            EngineError: they differ.
+        """
+        if self._comparing:
+            self._comparing = bool(self._compared)
+            self.rows_compared = ranks.compare(self._call("_sink_rows"))
 
     def shut_down(self) -> None:
         """End the engine's processes, dead or alive."""
@@ -178,6 +207,11 @@ class VllmEngine:
     def leave(self) -> None:
         """Let signals end the engine's processes again; the last call before `shut_down`."""
         self._call("_sink_leave")
+
+    def _report(self, method: str) -> Report:
+        found = report_of(self._call(method))
+        self.lost = found.lost or self.lost
+        return found
 
     def _call(self, method: str, *arguments: Any) -> list[Any]:
         replies: list[Any] = self._engine.collective_rpc(method, args=arguments)
@@ -197,4 +231,5 @@ def report_of(replies: Sequence[dict[str, Any] | None]) -> Report:
     if found[0]["failure"] is not None:
         kind, what, why, fix = found[0]["failure"]
         failure = (StorageError if kind == "storage" else EngineError)(what, why=why, fix=fix)
-    return Report([Receipt(*values) for values in found[0]["receipts"]], failure)
+    lost = tuple((error, cosine) for error, cosine in found[0].get("lost", ()))
+    return Report([Receipt(*values) for values in found[0]["receipts"]], failure, lost)

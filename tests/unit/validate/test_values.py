@@ -7,6 +7,7 @@ from stub_samples import LAYERS, TOKENS, bf16, honest, write
 from draftkiln.extract import samples
 from draftkiln.validate import values
 
+
 def test_an_honest_sample_passes(tmp_path):
     assert values.problems(write(tmp_path, honest()), TOKENS, LAYERS) == []
 
@@ -35,7 +36,10 @@ def broken(change):
         (lambda s: s.fill(0), "layer 2: all zero"),
         (lambda s: s[:, 2].fill(0), "layer 5: all zero"),
         (lambda s: s[20:].fill(0), "layer 2: 20 rows are zero, 20 of them in one run, the first is row 20"),
-        (lambda s: s[:, 1].__setitem__(slice(None), s[:, 0]), "layers 2 and 4 are the same in 40 of 40 rows, the first is row 0"),
+        (
+            lambda s: s[:, 1].__setitem__(slice(None), s[:, 0]),
+            "layers 2 and 4 are the same in 40 of 40 rows, the first is row 0",
+        ),
         (lambda s: s.__setitem__(slice(None), s[:1]), "all 40 rows are equal"),
         (lambda s: s[:, 3].fill(1.5), "layer 8: 40 of 40 rows are one value all over, the first is row 0"),
         (lambda s: s[7, 2].__setitem__(3, np.nan), "layer 5: 1 values are not finite, in 1 rows, the first in row 7"),
