@@ -104,23 +104,46 @@ def _extract(context: Context, terminal: Terminal, *, options: _Options) -> dict
 def _extract_alone(context: Context, terminal: Terminal, options: _Options) -> dict[str, Any]:
     import datasets
 
-    recipe, facts = context.recipe, context.facts
+    recipe = context.recipe
     prepared = context.run.path / "prepare" / "dataset"
     rows = datasets.load_from_disk(str(prepared)).with_format(None)
     lengths = [int(length) for length in rows["seq_len"]]
     plan.refuse_long(lengths, recipe.data.max_tokens)
     _refuse_devices(recipe.target.tensor_parallel_size)
-    ids, storage = recipe.layers.captured(facts.num_layers), recipe.extract.storage
-
     folder = context.run.folder("extract") / samples.FOLDER
     folder.mkdir(exist_ok=True)
-    path = context.run.folder("extract") / manifest.FILE
+    head, remaining = _take_up(context, terminal, options, lengths)
+    _announce(terminal, head, options, [lengths[index] for index in remaining], folder)
+    path = folder.parent / manifest.FILE
+    work = compute.Work(rows, lengths, head.indices, remaining, folder, path, options.metrics, options.check_ranks)
+    measured = compute.run(context, terminal, work)
+    made = [lengths[index] for index in head.indices]
+    return {
+        "samples": len(made),
+        "tokens": sum(made),
+        "shape": [max(made, default=0), len(head.layer_ids), head.hidden_size],
+        "dtype": head.dtype,
+        "layer_ids": list(head.layer_ids),
+        **measured,
+    }
+
+
+def _take_up(
+    context: Context, terminal: Terminal, options: _Options, lengths: list[int]
+) -> tuple[manifest.Head, list[int]]:
+    """Begin the manifest, or go on with the one that is there; its head, and the samples that remain.
+
+    The receipts are let go again: they are what grows with the number of samples.
+    """
+    recipe, facts = context.recipe, context.facts
+    folder = context.run.folder("extract") / samples.FOLDER
+    path = folder.parent / manifest.FILE
     found = manifest.read(path) if path.exists() else None
     head = plan.head(
         {
-            "layer_ids": ids,
+            "layer_ids": recipe.layers.captured(facts.num_layers),
             "hidden_size": facts.hidden_size,
-            "dtype": storage,
+            "dtype": recipe.extract.storage,
             "computed_in": arithmetic.engine_dtype(recipe.target.dtype, context.device),
             "samples": len(lengths),
             "dataset_sha256": context.inputs["dataset_sha256"],
@@ -135,26 +158,25 @@ def _extract_alone(context: Context, terminal: Terminal, options: _Options) -> d
         manifest.create(path, head)
     todo = plan.compare(folder, found or manifest.Manifest(head, {}), full=options.full)
     plan.clear(folder, path, todo, terminal.line)
-    needed = sum(samples.size(lengths[index], len(ids), facts.hidden_size, storage) for index in todo.remaining)
+    return head, todo.remaining
+
+
+def _announce(terminal: Terminal, head: manifest.Head, options: _Options, lengths: list[int], folder: Path) -> None:
+    """Say what is to be done and refuse it where the disk has no room.
+
+    Raises:
+        StorageError: it has none, and that was not to be ignored.
+    """
+    shape = len(head.layer_ids), head.hidden_size, head.dtype
+    needed = sum(samples.size(length, *shape) for length in lengths)
     if not options.force:
         plan.refuse_without_room(folder, needed)
-    count = f"{len(todo.remaining)} of {len(head.indices)} samples"
-    if options.shard is not None:
-        count += f" (shard {options.shard} of {len(lengths)})"
-    states = samples.row_bytes(len(ids), facts.hidden_size, storage) + samples.scale_bytes(storage)
-    per_token = states + samples.TOKEN_ID_BYTES
-    terminal.line(f"extract: {count} to do, layers {list(ids)}, {per_token} B a token, {needed / 1e9:.2f} GB of states")
-    work = compute.Work(rows, lengths, head.indices, todo.remaining, folder, path, options.metrics, options.check_ranks)
-    measured = compute.run(context, terminal, work)
-    made = [lengths[index] for index in head.indices]
-    return {
-        "samples": len(made),
-        "tokens": sum(made),
-        "shape": [max(made, default=0), len(ids), facts.hidden_size],
-        "dtype": storage,
-        "layer_ids": list(ids),
-        **measured,
-    }
+    count = f"{len(lengths)} of {len(head.indices)} samples"
+    if head.shard is not None:
+        count += f" (shard {head.shard} of {head.samples})"
+    per_token = samples.row_bytes(*shape) + samples.scale_bytes(head.dtype) + samples.TOKEN_ID_BYTES
+    size = f"{per_token} B a token, {needed / 1e9:.2f} GB of states"
+    terminal.line(f"extract: {count} to do, layers {list(head.layer_ids)}, {size}")
 
 
 def _refuse_devices(parallel: int) -> None:

@@ -59,6 +59,29 @@ class Block:
             self._home.put(self)
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Consecutive rows of one sample, inside a block.
+
+    Attributes:
+        index: of the sample.
+        start: first token.
+        data: `[rows, slots, hidden]` of the stored type, row-major, as bytes.
+        total: tokens of the sample.
+        token_ids: all token ids of the sample, little-endian int64; with the first rows only.
+        block: that `data` lies in.
+        scales: of the rows, little-endian float32, where states are stored in FP8.
+    """
+
+    index: int
+    start: int
+    data: memoryview
+    total: int
+    token_ids: bytes | None
+    block: Block
+    scales: memoryview = NO_BYTES
+
+
 class Ring:
     """The blocks of an extraction; taking one waits until one is free."""
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import xxhash
 
@@ -98,14 +100,6 @@ def token_ids_checksum(token_ids: bytes) -> str:
     return xxhash.xxh3_64_hexdigest(token_ids)
 
 
-def token_ids(path: Path, entries: dict[str, Any]) -> bytes:
-    """Token ids of a sample's file with that header, as little-endian int64."""
-    begin, end = entries["token_ids"]["data_offsets"]
-    with path.open("rb") as file:
-        file.seek(_LENGTH_BYTES + int.from_bytes(file.read(_LENGTH_BYTES), "little") + begin)
-        return file.read(end - begin)
-
-
 def checksum(path: Path) -> str:
     """Checksum of a sample's file, read in blocks."""
     digest = xxhash.xxh3_128()
@@ -122,19 +116,54 @@ def header(path: Path) -> dict[str, Any]:
         ValueError: the file is cut short or is no safetensors file.
     """
     with path.open("rb") as file:
-        start = file.read(_LENGTH_BYTES)
-        length = int.from_bytes(start, "little")
-        size = path.stat().st_size
-        if len(start) < _LENGTH_BYTES or length > size - _LENGTH_BYTES:
-            raise ValueError(f"cut short: {size} bytes hold no complete header")
-        try:
-            found = json.loads(file.read(length))
-        except ValueError as error:
-            raise ValueError(f"not a safetensors file: {error}") from error
+        return _header(file)[0]
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a sample's file says without its states.
+
+    Attributes:
+        entries: its header.
+        size: of the file in bytes.
+        token_ids: as little-endian int64; empty where there are none.
+    """
+
+    entries: dict[str, Any]
+    size: int
+    token_ids: bytes
+
+
+def opening(path: Path) -> Opening:
+    """Header, size and token ids of a sample's file, opened once: a run has a million of them.
+
+    Raises:
+        ValueError: the file is cut short or is no safetensors file.
+        KeyError, TypeError: an entry of its header is none.
+    """
+    with path.open("rb") as file:
+        entries, start, size = _header(file)
+        begin, end = entries["token_ids"]["data_offsets"] if "token_ids" in entries else (0, 0)
+        file.seek(start + begin)
+        return Opening(entries, size, file.read(end - begin))
+
+
+def _header(file: BinaryIO) -> tuple[dict[str, Any], int, int]:
+    """Header of an open file, where its tensors start, and its size."""
+    first = file.read(_LENGTH_BYTES)
+    length = int.from_bytes(first, "little")
+    size = os.fstat(file.fileno()).st_size
+    if len(first) < _LENGTH_BYTES or length > size - _LENGTH_BYTES:
+        raise ValueError(f"cut short: {size} bytes hold no complete header")
+    try:
+        found = json.loads(file.read(length))
+    except ValueError as error:
+        raise ValueError(f"not a safetensors file: {error}") from error
     if not isinstance(found, dict):
         raise ValueError("not a safetensors file: its header is no object")  # noqa: TRY004 - one kind of error for a bad file
     found.pop("__metadata__", None)
-    ends = [entry["data_offsets"][1] for entry in found.values()]
-    if size != _LENGTH_BYTES + length + max(ends, default=0):
-        raise ValueError(f"{size} bytes, its header speaks of {_LENGTH_BYTES + length + max(ends, default=0)}")
-    return found
+    start = _LENGTH_BYTES + length
+    wanted = start + max((entry["data_offsets"][1] for entry in found.values()), default=0)
+    if size != wanted:
+        raise ValueError(f"{size} bytes, its header speaks of {wanted}")
+    return found, start, size

@@ -21,41 +21,17 @@ from draftkiln import durable, lock
 from draftkiln.errors import DraftkilnError, EngineError, StorageError
 from draftkiln.extract import samples
 from draftkiln.extract.manifest import Receipt
-from draftkiln.extract.ring import NO_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from draftkiln.extract.ring import Block
+    from draftkiln.extract.ring import Rows
 
 LOCK = "sink.lock"
 _SYNC_SECONDS = 1.0
 _SYNC_FILES = 64
 _UNSYNCED_FILES = 512
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Consecutive rows of one sample, inside a block.
-
-    Attributes:
-        index: of the sample.
-        start: first token.
-        data: `[rows, slots, hidden]` of the stored type, row-major, as bytes.
-        total: tokens of the sample.
-        token_ids: all token ids of the sample, little-endian int64; with the first rows only.
-        block: that `data` lies in.
-        scales: of the rows, little-endian float32, where states are stored in FP8.
-    """
-
-    index: int
-    start: int
-    data: memoryview
-    total: int
-    token_ids: bytes | None
-    block: Block
-    scales: memoryview = NO_BYTES
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from draftkiln.errors import EngineError
 from draftkiln.extract import samples
-from draftkiln.extract.sink import Rows
+from draftkiln.extract.ring import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -75,12 +75,11 @@ def _head_problems(head: Head) -> Iterator[ValidationError]:
 
 def _file_problem(path: Path, receipt: Receipt, tokens: int, head: Head, *, checksums: bool) -> str | None:
     try:
-        entries = samples.header(path)
-        size = path.stat().st_size
-        if size != receipt.bytes:
-            return f"{size} bytes, its receipt says {receipt.bytes}"
-        wrong = _layout_problem(entries, tokens, head)
-        if wrong is None and samples.token_ids_checksum(samples.token_ids(path, entries)) != receipt.token_ids:
+        found = samples.opening(path)
+        if found.size != receipt.bytes:
+            return f"{found.size} bytes, its receipt says {receipt.bytes}"
+        wrong = _layout_problem(found.entries, tokens, head)
+        if wrong is None and samples.token_ids_checksum(found.token_ids) != receipt.token_ids:
             return "its token ids are not those of its receipt: states of another sample"
         if wrong is None and checksums and samples.checksum(path) != receipt.checksum:
             return f"its {head.checksum} is not the one of its receipt: the file was altered after it was written"

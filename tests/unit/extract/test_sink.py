@@ -14,7 +14,7 @@ from safetensors import TensorSpec, serialize
 
 from draftkiln.errors import StorageError
 from draftkiln.extract import drive, manifest, plan, samples, sink
-from draftkiln.extract.ring import Block, Ring
+from draftkiln.extract.ring import Block, Ring, Rows
 
 
 def extract(folder, indices, record=None):
@@ -219,7 +219,7 @@ def test_states_in_fp8_are_laid_with_their_scales_at_the_end_whatever_the_chunks
         block.lend(1)
         data = memoryview(codes)[first * 2 * hidden : last * 2 * hidden]
         part = memoryview(scales)[4 * first : 4 * last]
-        found.put(sink.Rows(3, first, data, rows, ids if first == 0 else None, block, part))
+        found.put(Rows(3, first, data, rows, ids if first == 0 else None, block, part))
     (receipt,) = found.close()
     path = folder / samples.name(3)
     assert path.read_bytes() == samples.head_bytes(rows, 2, hidden, samples.FP8) + ids + codes + scales
