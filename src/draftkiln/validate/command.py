@@ -64,7 +64,7 @@ def _headers_only(arguments: argparse.Namespace) -> int:
     _stop(problems)
     rows = sum(receipt.rows for receipt in found.receipts.values())
     size = sum(receipt.bytes for receipt in found.receipts.values())
-    checked = "headers, ids and sizes" + ("" if arguments.skip_checksums else " and checksums")
+    checked = "headers, ids and sizes" if arguments.skip_checksums else "headers, ids, sizes and checksums"
     print(f"validate: {checked} of {len(found.receipts)} samples are good: {rows} tokens, {size / 1e9:.2f} GB")
     return ExitCode.OK
 
@@ -121,11 +121,15 @@ def _validate(context: Context, terminal: Terminal) -> dict[str, Any]:
 
 
 def _value_problems(folder: Path, found: Manifest, rows: Any, terminal: Terminal) -> Iterable[ValidationError]:
-    from draftkiln.validate import values
+    from draftkiln.validate import several, values
 
-    count = found.head.samples
-    for index in range(count):
-        texts = values.problems(folder / samples.name(index), rows[index]["input_ids"], found.head.layer_ids)
+    count, layer_ids = found.head.samples, found.head.layer_ids
+
+    def look(sample: tuple[int, list[int]]) -> list[str]:
+        return values.problems(folder / samples.name(sample[0]), sample[1], layer_ids)
+
+    wanted = ((index, rows[index]["input_ids"]) for index in range(count))
+    for index, texts in enumerate(several.in_order(look, wanted)):
         yield from (ValidationError(f"{samples.name(index)}: {text}") for text in texts)
         terminal.progress(f"validate: values of {index + 1}/{count} samples", last=index + 1 == count)
 

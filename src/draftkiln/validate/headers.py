@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftkiln.errors import ValidationError
 from draftkiln.extract import manifest, samples
+from draftkiln.validate import several
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -45,22 +46,16 @@ class Pass:
         missing = [index for index in head.indices if index not in self.found.receipts]
         if missing:
             yield _problem("manifest", f"{len(missing)} samples have no receipt, the first is {missing[0]}")
-        yield from self._stray()
-        for number, (index, receipt) in enumerate(sorted(self.found.receipts.items()), start=1):
-            tokens = receipt.rows if lengths is None else lengths[index]
-            text = _file_problem(self.folder / samples.name(index), receipt, tokens, head, checksums=self.checksums)
+        indices = sorted(self.found.receipts)
+        for number, text in enumerate(several.in_order(self._of_file, indices), start=1):
             if text:
-                yield _problem(samples.name(index), text)
+                yield _problem(samples.name(indices[number - 1]), text)
             self.tell(number)
 
-    def _stray(self) -> Iterator[ValidationError]:
-        """Samples' names without a receipt: a trainer that goes by names would read them."""
-        names = (path.name for path in self.folder.iterdir())
-        indices = sorted(index for name in names if (index := samples.index_of(name)) is not None)
-        stray = [index for index in indices if index not in self.found.receipts]
-        if stray:
-            first = samples.name(stray[0])
-            yield _problem("manifest", f"{len(stray)} files have a sample's name and no receipt, the first is {first}")
+    def _of_file(self, index: int) -> str | None:
+        receipt, path = self.found.receipts[index], self.folder / samples.name(index)
+        tokens = receipt.rows if self.lengths is None else self.lengths[index]
+        return _file_problem(path, receipt, tokens, self.found.head, checksums=self.checksums)
 
 
 def _head_problems(head: Head) -> Iterator[ValidationError]:

@@ -140,7 +140,7 @@ def headers_only(run, *more):
 
 def test_headers_only_says_what_it_looked_at_and_records_nothing(run, capsys):
     assert headers_only(run) == 0
-    assert "headers, ids and sizes and checksums of 1 samples are good: 40 tokens, 0.00 GB" in capsys.readouterr().out
+    assert "headers, ids, sizes and checksums of 1 samples are good: 40 tokens, 0.00 GB" in capsys.readouterr().out
     assert not (run / "validate").exists()
 
 
