@@ -87,10 +87,19 @@ def extract(run, record=lambda _receipts: None):
 
 def cuts_of(run, monkeypatch, forget=lambda _path: False):
     monkeypatch.setattr(sink, "_SYNC_SECONDS", 0.005)
-    monkeypatch.setattr(drive, "_REPORT_SECONDS", 0.005)
+    monkeypatch.setattr(sink, "_SYNC_FILES", 8)
+    monkeypatch.setattr(sink, "_UNSYNCED_FILES", 12)
+    monkeypatch.setattr(drive, "_REPORT_SECONDS", 0.0)
     with monkeypatch.context() as patch:
         disk = Disk(run, patch, forget)
-        extract(run, lambda receipts: disk.recorded.update(receipt.index for receipt in receipts))
+
+        def record(receipts):
+            with disk.lock:
+                disk.recorded.update(receipt.index for receipt in receipts)
+                if disk.chance.random() < 0.3:
+                    disk.cut()
+
+        extract(run, record)
         disk.cut()
     return disk.cuts
 
@@ -119,7 +128,7 @@ def after_all(folder, cuts):
 def test_a_power_cut_at_any_sync_loses_nothing_that_was_recorded(tmp_path, monkeypatch):
     cuts = cuts_of(tmp_path / "run", monkeypatch)
     assert len(cuts) > 5
-    assert len({len(recorded) for _, recorded in cuts}) > 3
+    assert len({len(recorded) for _, recorded in cuts}) > 2
     after_all(tmp_path, cuts)
 
 
