@@ -24,6 +24,7 @@ COMMANDS = {
     "run": Command("run all stages of a recipe and print what came out", "draftkiln.pipeline"),
     "prepare": Command("conversations -> token ids and loss masks", "draftkiln.prepare.command"),
     "extract": Command("token ids -> hidden states of the target", "draftkiln.extract.command"),
+    "merge": Command("make one run of the shards that several hosts extracted", "draftkiln.extract.merge"),
     "validate": Command("check extracted states, also against a reference", "draftkiln.validate.command"),
     "train": Command("hidden states -> draft", "draftkiln.train.command"),
     "export": Command("trained draft -> what vLLM and SGLang load", "draftkiln.export.command"),

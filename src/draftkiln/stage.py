@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftkiln import durable, stagelog
 from draftkiln.errors import DraftkilnError, EngineError, ExitCode, ProblemsError, RecipeError
+from draftkiln.events import Events
 from draftkiln.rundir import RunDirectory
 
 if TYPE_CHECKING:
@@ -96,7 +97,9 @@ def run(
         return ExitCode.OK
     found.run.begin(name, found.inputs)
     began = time.monotonic()
-    with stagelog.stage_log(found.run.log(name), error) as terminal:
+    log = found.run.log(name)
+    events = Events(log.with_suffix(".jsonl"), {"run": str(found.run.path), "stage": name, "stack": found.stack})
+    with stagelog.stage_log(log, error, events) as terminal:
         results = body(found, terminal)
         results["stage_seconds"] = round(time.monotonic() - began, 1)
         found.run.finish(name, found.inputs, results)

@@ -1,3 +1,5 @@
+import io
+import json
 import os
 import subprocess
 import sys
@@ -6,6 +8,7 @@ import pytest
 
 from draftkiln import stagelog
 from draftkiln.errors import DataError
+from draftkiln.events import Events
 
 
 def test_an_assertion_without_text_is_told_by_its_line():
@@ -79,3 +82,48 @@ with stagelog.stage_log(pathlib.Path(sys.argv[1])) as terminal:
     log = (tmp_path / "log").read_text()
     assert "from a child" in log
     assert "from the engine" in log
+
+
+class Screen(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_on_a_terminal_progress_is_a_bar_that_lines_do_not_break():
+    screen = Screen()
+    terminal = stagelog.Terminal(screen)
+    terminal.progress("[3/12] samples", share=0.25)
+    terminal.line("a line")
+    terminal.progress("[12/12] samples", share=1.0, last=True)
+    text = screen.getvalue()
+    assert " 25%" in text
+    assert "[3/12] samples" in text
+    assert "100%" in text
+    assert "a line\n" in text
+    assert text.endswith("\n\x1b[?25h")  # the cursor is back, on a line of its own
+
+
+def test_elsewhere_progress_is_a_plain_line_at_times_and_the_last_always():
+    plain = io.StringIO()
+    terminal = stagelog.Terminal(plain)
+    for number in range(100):
+        terminal.progress(f"{number}/100", share=number / 100)
+    terminal.progress("100/100", share=1.0, last=True)
+    assert plain.getvalue() == "0/100\n100/100\n"
+
+
+def test_the_log_for_programs_has_lines_progress_and_errors_with_their_code(tmp_path):
+    log = Events(tmp_path / "x.jsonl", {"run": "r", "stage": "extract", "stack": "s"})
+
+    def body(terminal):
+        terminal.line("engine ready")
+        terminal.progress("1/2", last=True, figures={"samples": 1})
+        raise DataError("row 3", why="it is bad")
+
+    with pytest.raises(DataError), stagelog.stage_log(tmp_path / "x.log", events=log) as terminal:
+        body(terminal)
+    found = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in found] == ["begin", "line", "progress", "error"]
+    assert found[2]["samples"] == 1
+    assert (found[3]["text"], found[3]["code"]) == ("row 3\n  why: it is bad", DataError.code)
+    assert all(line["stack"] == "s" for line in found)

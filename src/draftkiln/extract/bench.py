@@ -2,7 +2,7 @@
 
 Rounds alternate plain prefill and extraction as the stage does it (checksums, syncs and manifest included), so that a
 slow moment of a shared machine meets both. The way of speculators' own `generate()`, states back to the driver and a
-`torch.save` a sample, follows on an engine of its own.
+`torch.save` a sample, follows on an engine of its own. What engines print goes into a log: the figures are for people.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from draftkiln import arithmetic, layers
+from draftkiln import arithmetic, layers, stagelog
 from draftkiln.errors import UsageError
-from draftkiln.extract import drive, manifest, samples
+from draftkiln.extract import drive, manifest, resume, samples
 from draftkiln.extract.engine import Settings, VllmEngine
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator, Sequence
 
+    from draftkiln.stagelog import Terminal
+
 Prompts = list[list[int]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what is measured and how often."""
-    parser.add_argument("--recipe", type=Path, required=True, metavar="FILE", help="target, layers, engine, writers")
+    parser.add_argument("--recipe", type=Path, metavar="FILE", help="target, layers, engine, writers")
     parser.add_argument("--folder", type=Path, required=True, metavar="DIR", help="where samples go; made and emptied")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each path after one that is not counted")
     parser.add_argument("--samples", type=int, default=16, help="prompts of a round")
@@ -43,6 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="tokens of a step; default: the recipe's. A round should have many",
     )
     parser.add_argument("--skip-generator", action="store_true", help="leave speculators' own generate() out")
+    parser.add_argument(
+        "--resume",
+        type=int,
+        metavar="N",
+        help="measure, without an engine, how long a resume looks at N samples and how much memory that takes",
+    )
     parser.add_argument("--result", type=Path, metavar="FILE", help="also write every round as JSON")
 
 
@@ -53,15 +61,23 @@ def main(arguments: argparse.Namespace) -> int:
     from draftkiln.recipe.load import load
     from draftkiln.stack import environment
 
+    if arguments.resume is not None:
+        return resume.measure(_fresh(arguments.folder), arguments.resume)
+    if arguments.recipe is None:
+        raise UsageError("bench needs --recipe", fix="name one, or --resume N to measure a resume alone")
     recipe = load(arguments.recipe)
     if arguments.token_budget is not None:
         extract = recipe.extract.model_copy(update={"token_budget": arguments.token_budget})
         recipe = recipe.model_copy(update={"extract": extract})
     environment.enter(recipe.stacks.extract, sys.argv[1:])
-    return _measure(recipe, arguments)
+    log = arguments.folder.with_name(f"{arguments.folder.name}.log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    print(f"bench: what the engines print goes to {log}", flush=True)
+    with stagelog.stage_log(log) as terminal:
+        return _measure(recipe, arguments, terminal)
 
 
-def _measure(recipe: Any, arguments: argparse.Namespace) -> int:
+def _measure(recipe: Any, arguments: argparse.Namespace, terminal: Terminal) -> int:
     from draftkiln import cache
     from draftkiln.stack.model import read
     from draftkiln.target import facts as target_facts
@@ -81,23 +97,27 @@ def _measure(recipe: Any, arguments: argparse.Namespace) -> int:
     with_sink = _WithSink(settings, folder)
     paths: dict[str, Callable[[Prompts], float]] = {"plain prefill": with_sink.plain, "extract": with_sink.extract}
     try:
-        _rounds(paths, prompts, arguments.rounds, rates)
+        _rounds(paths, prompts, arguments.rounds, rates, terminal)
     finally:
         with_sink.engine.shut_down()
     if not arguments.skip_generator:
         generator = _Generator(settings, folder)
-        _rounds({"generate() + torch.save": generator.save}, prompts, arguments.rounds, rates)
-    return _print(rates, arguments, device)
+        _rounds({"generate() + torch.save": generator.save}, prompts, arguments.rounds, rates, terminal)
+    return _print(rates, arguments, device, terminal)
 
 
 def _rounds(
-    paths: dict[str, Callable[[Prompts], float]], prompts: Prompts, rounds: int, rates: dict[str, list[float]]
+    paths: dict[str, Callable[[Prompts], float]],
+    prompts: Prompts,
+    rounds: int,
+    rates: dict[str, list[float]],
+    terminal: Terminal,
 ) -> None:
     tokens = sum(map(len, prompts))
     for number in range(rounds + 1):
         for name, path in paths.items():
             seconds = path(prompts)
-            print(f"{name}: {tokens / seconds:.0f} tok/s{'' if number else ' (not counted)'}", flush=True)
+            terminal.line(f"{name}: {tokens / seconds:.0f} tok/s{'' if number else ' (not counted)'}")
             if number:
                 rates.setdefault(name, []).append(tokens / seconds)
 
@@ -209,17 +229,19 @@ def _fresh(folder: Path) -> Path:
     return folder
 
 
-def _print(rates: dict[str, list[float]], arguments: argparse.Namespace, device: str) -> int:
+def _print(rates: dict[str, list[float]], arguments: argparse.Namespace, device: str, terminal: Terminal) -> int:
     plain = statistics.median(rates["plain prefill"])
     steps = f"steps of {arguments.token_budget} tokens, " if arguments.token_budget else ""
-    print(f"\n{arguments.samples} x {arguments.tokens} tokens, {steps}{arguments.rounds} rounds, {device}, {_host()}")
-    print("| path | tok/s, median | least … most | / plain prefill |\n| --- | --- | --- | --- |")
+    terminal.line(
+        f"\n{arguments.samples} x {arguments.tokens} tokens, {steps}{arguments.rounds} rounds, {device}, {_host()}"
+    )
+    terminal.line("| path | tok/s, median | least … most | / plain prefill |\n| --- | --- | --- | --- |")
     for name, found in rates.items():
         middle = statistics.median(found)
-        print(f"| {name} | {middle:.0f} | {min(found):.0f} … {max(found):.0f} | {middle / plain:.3f} |")
+        terminal.line(f"| {name} | {middle:.0f} | {min(found):.0f} … {max(found):.0f} | {middle / plain:.3f} |")
     if arguments.result is not None:
         arguments.result.write_text(json.dumps(rates, indent=2) + "\n", encoding="utf-8")
-    print(f"extract / plain prefill ratio: {statistics.median(rates['extract']) / plain:.3f}")
+    terminal.line(f"extract / plain prefill ratio: {statistics.median(rates['extract']) / plain:.3f}")
     return 0
 
 

@@ -22,10 +22,17 @@ _STEPS_IN_FLIGHT = 2
 
 @dataclass(frozen=True)
 class Report:
-    """What the sink has to say: receipts since the last report, and what went wrong."""
+    """What the sink has to say: receipts since the last report, and what went wrong.
+
+    Attributes:
+        receipts: of samples that became durable.
+        failure: what went wrong, or None.
+        lost: what the storage loses of each slot, as relative error and least cosine; empty when nothing is.
+    """
 
     receipts: list[Receipt]
     failure: DraftkilnError | None = None
+    lost: tuple[tuple[float, float], ...] = ()
 
 
 class Engine(Protocol):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftkiln import layers
 from draftkiln.errors import DraftkilnError, EngineError, StorageError
+from draftkiln.extract import ranks, top_tokens
 from draftkiln.extract.drive import Limits, Report
 from draftkiln.extract.manifest import Receipt
 
@@ -72,11 +73,20 @@ class Settings:
 class VllmEngine:
     """vLLM with the sink in its worker.
 
+    Args:
+        settings: how it is started.
+        asked: samples whose most likely next tokens it is asked for as well.
+
+    Attributes:
+        answers: these tokens, by index of the sample, as soon as a sample is computed; for whoever takes them out.
+        lost: what the storage loses of each slot, as relative error and least cosine; empty when nothing is.
+        rows_compared: rows that all ranks were found to have alike.
+
     Raises (from the constructor):
         EngineError: a sample of the longest length does not fit into the KV cache.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, asked: frozenset[int] = frozenset()) -> None:
         from vllm import SamplingParams
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
@@ -92,6 +102,16 @@ class VllmEngine:
             process.pid for process in multiprocessing.active_children() if process.pid not in before and process.pid
         ]
         self._sampling = SamplingParams(max_tokens=1, temperature=0.0, detokenize=False, ignore_eos=True)
+        self._asked = asked
+        self._asking = SamplingParams(
+            max_tokens=1, temperature=0.0, detokenize=False, ignore_eos=True, prompt_logprobs=1
+        )
+        self.answers: dict[int, list[int]] = {}
+        self.lost: tuple[tuple[float, float], ...] = ()
+        self.rows_compared = 0
+        self._compared: set[int] = set()
+        """Samples to compare between ranks that are not computed yet."""
+        self._comparing = False
         cache = self._engine.vllm_config.cache_config
         # One block is the null block.
         self._cache_tokens = (cache.num_gpu_blocks - 1) * cache.block_size
@@ -116,18 +136,30 @@ class VllmEngine:
             )
         return limits
 
-    def open(self, folder: Path) -> None:
-        """Begin to write what is computed into `folder`."""
+    def open(self, folder: Path, compared: Sequence[int] = ()) -> list[dict[str, Any]]:
+        """Begin to write what is computed into `folder`.
+
+        Args:
+            folder: of the samples.
+            compared: samples of which rows are compared between ranks.
+
+        Returns:
+            Of each rank its number, its process and whether it writes.
+        """
         recipe, facts = self._settings.recipe, self._settings.facts
         ids = layers.to_generator_ids(recipe.layers.captured(facts.num_layers))
         extract, cpus = recipe.extract, sorted(os.sched_getaffinity(0))
         shape = facts.hidden_size, extract.writers, extract.token_budget
-        self._call("_sink_open", ids, str(folder), *shape, os.getpid(), cpus)
+        self._compared, self._comparing = set(compared), bool(compared)
+        return self._call(
+            "_sink_open", ids, str(folder), *shape, os.getpid(), cpus, extract.storage, sorted(self._compared)
+        )
 
     def add(self, index: int, token_ids: Sequence[int]) -> None:
         """Queue a sample."""
         self.in_flight.add(index)
-        self._engine.add_request(str(index), {"prompt_token_ids": list(token_ids)}, self._sampling)
+        sampling = self._asking if index in self._asked else self._sampling
+        self._engine.add_request(str(index), {"prompt_token_ids": list(token_ids)}, sampling)
 
     def cancel(self, indices: list[int]) -> None:
         """Take back samples that were added."""
@@ -136,17 +168,34 @@ class VllmEngine:
 
     def step(self) -> list[int]:
         """Wait for the engine; indices of the samples whose states are computed."""
-        finished = [int(output.request_id) for output in self._engine.step() if output.finished]
+        finished = []
+        for output in self._engine.step():
+            if output.finished:
+                finished.append(index := int(output.request_id))
+                if output.prompt_logprobs is not None:
+                    sampled = output.outputs[0].token_ids[0]
+                    self.answers[index] = top_tokens.of_output(output.prompt_logprobs, sampled)
         self.in_flight.difference_update(finished)
+        self._compared.difference_update(finished)
         return finished
 
     def report(self) -> Report:
         """Ask the sink."""
-        return report_of(self._call("_sink_report"))
+        return self._report("_sink_report")
 
     def close(self) -> Report:
         """Have everything written; the last report."""
-        return report_of(self._call("_sink_close"))
+        return self._report("_sink_close")
+
+    def compare_ranks(self) -> None:
+        """Compare what the ranks hold of the rows that were asked for; before receipts of them are recorded.
+
+        Raises:
+            EngineError: they differ.
+        """
+        if self._comparing:
+            self._comparing = bool(self._compared)
+            self.rows_compared = ranks.compare(self._call("_sink_rows"))
 
     def shut_down(self) -> None:
         """End the engine's processes, dead or alive."""
@@ -158,6 +207,11 @@ class VllmEngine:
     def leave(self) -> None:
         """Let signals end the engine's processes again; the last call before `shut_down`."""
         self._call("_sink_leave")
+
+    def _report(self, method: str) -> Report:
+        found = report_of(self._call(method))
+        self.lost = found.lost or self.lost
+        return found
 
     def _call(self, method: str, *arguments: Any) -> list[Any]:
         replies: list[Any] = self._engine.collective_rpc(method, args=arguments)
@@ -177,4 +231,5 @@ def report_of(replies: Sequence[dict[str, Any] | None]) -> Report:
     if found[0]["failure"] is not None:
         kind, what, why, fix = found[0]["failure"]
         failure = (StorageError if kind == "storage" else EngineError)(what, why=why, fix=fix)
-    return Report([Receipt(*values) for values in found[0]["receipts"]], failure)
+    lost = tuple((error, cosine) for error, cosine in found[0].get("lost", ()))
+    return Report([Receipt(*values) for values in found[0]["receipts"]], failure, lost)

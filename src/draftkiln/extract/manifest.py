@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftkiln import durable
 from draftkiln.errors import RunDirectoryError
+from draftkiln.extract.shards import Shard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 FILE = "manifest.jsonl"
+LAYOUT = "hidden_states[tokens, slots, hidden], token_ids[tokens]"
+CHECKSUM = "xxh3_128"
+_BATCH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -35,18 +39,25 @@ class Head:
     computed_in: str
     """Type that the engine computed in."""
     samples: int
-    """Samples there will be when extraction is finished."""
+    """Samples of the dataset."""
     dataset_sha256: str
     stack: str
     patched_wheel_sha256: str
-    checksum: str = "xxh3_128"
+    checksum: str = CHECKSUM
     norm_state: str = "pre-norm"
     """The final norm is not applied to the last slot."""
-    layout: str = "hidden_states[tokens, slots, hidden], token_ids[tokens]"
+    layout: str = LAYOUT
     schema_version: int = SCHEMA_VERSION
+    shard: Shard | None = None
+    """The part of the samples that is extracted here; None: all."""
+
+    @property
+    def indices(self) -> range:
+        """Indices of the samples there will be when extraction is finished."""
+        return range(self.samples) if self.shard is None else self.shard.indices(self.samples)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Receipt:
     """One finished sample."""
 
@@ -68,9 +79,10 @@ class Manifest:
     receipts: dict[int, Receipt]
 
 
-def create(path: Path, head: Head) -> None:
-    """Write the head, durably, before any sample."""
-    durable.write_text(path, json.dumps(asdict(head)) + "\n")
+def create(path: Path, head: Head, receipts: Iterable[Receipt] = ()) -> None:
+    """Write the head, durably, before any sample; or at once a whole manifest of samples that are there."""
+    lines = [json.dumps(asdict(head)), *(json.dumps(asdict(receipt)) for receipt in receipts)]
+    durable.write_text(path, "".join(line + "\n" for line in lines))
 
 
 def append(path: Path, receipts: Iterable[Receipt]) -> None:
@@ -96,31 +108,42 @@ def read(path: Path, *, mend: bool = True) -> Manifest:
     Raises:
         RunDirectoryError: there is none, or a line before the last is not what it must be.
     """
+    receipts: dict[int, Receipt] = {}
+    torn = b""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            head = _head(json.loads(file.readline()))
+            number = 2
+            while lines := file.readlines(_BATCH_BYTES):
+                if not lines[-1].endswith(b"\n"):
+                    torn = lines.pop()
+                _take(lines, number, head, receipts)
+                number += len(lines)
+            size = file.tell()
     except FileNotFoundError:
         raise RunDirectoryError(f"no manifest {path}", fix="run `draftkiln extract` first") from None
-    whole, newline, rest = data.rpartition(b"\n")
-    if rest and mend:
-        os.truncate(path, len(whole) + len(newline))
-    lines = whole.split(b"\n")
-    receipts: dict[int, Receipt] = {}
-    try:
-        head = _head(json.loads(lines[0]))
-        for number, values in enumerate(_values(lines[1:]), start=2):
-            if "withdrawn" in values:
-                for index in values["withdrawn"]:
-                    receipts.pop(index, None)
-                continue
-            receipt = Receipt(**values)
-            if not 0 <= receipt.index < head.samples:
-                raise ValueError(f"line {number}: index {receipt.index} of {head.samples} samples")  # noqa: TRY301 - joins the other ways a line is wrong
-            receipts[receipt.index] = receipt
     except (ValueError, TypeError, KeyError) as error:
         raise RunDirectoryError(
             f"{path} is not a manifest", why=str(error), fix="restore it, or extract into a new run directory"
         ) from error
+    if torn and mend:
+        os.truncate(path, size - len(torn))
     return Manifest(head, receipts)
+
+
+def _take(lines: list[bytes], number: int, head: Head, receipts: dict[int, Receipt]) -> None:
+    """Take over the lines of a batch, whose first is line `number`."""
+    wanted = head.indices
+    for at, values in enumerate(_values(lines), start=number):
+        if "withdrawn" in values:
+            for index in values["withdrawn"]:
+                receipts.pop(index, None)
+            continue
+        receipt = Receipt(**values)
+        if receipt.index not in wanted:
+            part = f"shard {head.shard} of " if head.shard else ""
+            raise ValueError(f"line {at}: index {receipt.index} is none of {part}{head.samples} samples")
+        receipts[receipt.index] = receipt
 
 
 def _values(lines: list[bytes]) -> Iterable[Any]:
@@ -135,4 +158,6 @@ def _values(lines: list[bytes]) -> Iterable[Any]:
 def _head(values: dict[str, Any]) -> Head:
     if values.get("schema_version") != SCHEMA_VERSION:
         raise ValueError(f"schema_version {values.get('schema_version')!r}, this draftkiln reads {SCHEMA_VERSION}")
-    return Head(**{**values, "layer_ids": tuple(values["layer_ids"])})
+    shard = values.get("shard")
+    more = {"layer_ids": tuple(values["layer_ids"]), "shard": shard and Shard(**shard)}
+    return Head(**{**values, **more})

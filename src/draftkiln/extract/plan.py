@@ -44,7 +44,7 @@ def compare(folder: Path, found: manifest.Manifest, *, full: bool = False) -> To
             index = samples.index_of(entry.name)
             if index is not None and index in found.receipts:
                 sizes[index] = entry.stat().st_size
-            elif index is not None and index < found.head.samples:
+            elif index is not None and index in found.head.indices:
                 others["unrecorded"].append(entry.name)
             else:
                 others["unfinished" if samples.is_temporary(entry.name) else "stray"].append(entry.name)
@@ -57,7 +57,7 @@ def compare(folder: Path, found: manifest.Manifest, *, full: bool = False) -> To
             if index not in known and samples.checksum(folder / samples.name(index)) != receipt.checksum
         ]
     again = set(wrong)
-    remaining = [index for index in range(found.head.samples) if index not in found.receipts or index in again]
+    remaining = [index for index in found.head.indices if index not in found.receipts or index in again]
     return Todo(remaining, sorted(wrong), **{kind: sorted(names) for kind, names in others.items()})
 
 

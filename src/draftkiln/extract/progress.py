@@ -71,7 +71,7 @@ class Progress:
         folder: of the samples.
         of_samples: to compute.
         of_tokens: likewise.
-        show: takes a line and whether it is the last.
+        show: takes a line, whether it is the last, the share that is done, and all figures for the log.
         keep: file with the latest state.
         metrics: file for Prometheus' node exporter.
     """
@@ -96,7 +96,8 @@ class Progress:
         self.bytes += sum(receipt.bytes for receipt in receipts)
         state = self._state(in_flight)
         last = self.samples == self.of_samples
-        self.show(f"extract: {state.text()}", last=last)
+        share = self.samples / max(self.of_samples, 1)
+        self.show(f"extract: {state.text()}", last=last, share=share, figures=asdict(state))
         if last or time.monotonic() - self._kept >= _KEEP_SECONDS:
             self._kept = time.monotonic()
             _replace(self.keep, json.dumps(asdict(state)))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+NO_BYTES = memoryview(b"")
 _POLL_SECONDS = 0.2
 
 
@@ -24,12 +25,16 @@ class Block:
     Attributes:
         memory: what the rows are copied into, such as a pinned tensor.
         view: the same memory as bytes, row after row.
+        scales: memory for the scale of each row, where states are stored in FP8.
+        scale_view: the same memory as bytes.
         ready: waits until the copy is complete; called by whoever reads the rows.
     """
 
     memory: Any
     view: memoryview
     ready: Callable[[], None] = _nothing
+    scales: Any = None
+    scale_view: memoryview = NO_BYTES
     _home: queue.SimpleQueue[Block] | None = field(default=None, repr=False)
     _users: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -52,6 +57,29 @@ class Block:
     def _return(self) -> None:
         if self._home is not None:
             self._home.put(self)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Consecutive rows of one sample, inside a block.
+
+    Attributes:
+        index: of the sample.
+        start: first token.
+        data: `[rows, slots, hidden]` of the stored type, row-major, as bytes.
+        total: tokens of the sample.
+        token_ids: all token ids of the sample, little-endian int64; with the first rows only.
+        block: that `data` lies in.
+        scales: of the rows, little-endian float32, where states are stored in FP8.
+    """
+
+    index: int
+    start: int
+    data: memoryview
+    total: int
+    token_ids: bytes | None
+    block: Block
+    scales: memoryview = NO_BYTES
 
 
 class Ring:

@@ -26,33 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from draftkiln.extract.ring import Block
+    from draftkiln.extract.ring import Rows
 
 LOCK = "sink.lock"
 _SYNC_SECONDS = 1.0
 _SYNC_FILES = 64
 _UNSYNCED_FILES = 512
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Consecutive rows of one sample, inside a block.
-
-    Attributes:
-        index: of the sample.
-        start: first token.
-        data: `[rows, slots, hidden]` in bfloat16, row-major, as bytes.
-        total: tokens of the sample.
-        token_ids: all token ids of the sample, little-endian int64; with the first rows only.
-        block: that `data` lies in.
-    """
-
-    index: int
-    start: int
-    data: memoryview
-    total: int
-    token_ids: bytes | None
-    block: Block
 
 
 @dataclass
@@ -63,6 +42,7 @@ class _Open:
     temporary: Path
     digest: xxhash.xxh3_128
     token_ids: str = ""
+    scales: bytearray = field(default_factory=bytearray)
     rows: int = 0
     waiting: dict[int, Rows] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -79,15 +59,24 @@ class Sink:
         hidden: size of a state.
         writers: threads that write.
         cpus: that they may run on; default: those of the calling thread.
+        dtype: that states are stored in.
 
     Attributes:
         failure: the first thing that went wrong, or None.
     """
 
-    def __init__(self, folder: Path, slots: int, hidden: int, writers: int, cpus: set[int] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        slots: int,
+        hidden: int,
+        writers: int,
+        cpus: set[int] | None = None,
+        dtype: str = "bfloat16",
+    ) -> None:
         self.failure: DraftkilnError | None = None
-        self._folder, self._slots, self._hidden = folder, slots, hidden
-        self._row_bytes = samples.row_bytes(slots, hidden)
+        self._folder, self._shape = folder, (slots, hidden, dtype)
+        self._row_bytes = samples.row_bytes(*self._shape)
         self._held = contextlib.ExitStack()
         self._held.enter_context(lock.held(folder.parent / LOCK))
         self._tasks: queue.SimpleQueue[Rows | None] = queue.SimpleQueue()
@@ -186,7 +175,7 @@ class Sink:
 
     def _write(self, sample: _Open, rows: Rows) -> bool:
         """Write rows at their place; True when they were the last of their sample."""
-        head = samples.head_bytes(rows.total, self._slots, self._hidden)
+        head = samples.head_bytes(rows.total, *self._shape)
         start = len(head) + rows.total * samples.TOKEN_ID_BYTES + rows.start * self._row_bytes
         count = len(rows.data) // self._row_bytes
         try:
@@ -200,13 +189,17 @@ class Sink:
             else:
                 _write_at(sample.handle, [rows.data], start)
             sample.digest.update(rows.data)
+            sample.scales += rows.scales
         finally:
             rows.block.done()
         with sample.lock:
             sample.rows += count
             finished = sample.rows == rows.total
         if finished:
-            size = start + len(rows.data)
+            end = start + len(rows.data)
+            size = end + len(sample.scales)
+            _write_at(sample.handle, [sample.scales], end)
+            sample.digest.update(sample.scales)
             self._finish(sample, Receipt(rows.index, rows.total, size, sample.digest.hexdigest(), sample.token_ids))
         return finished
 
@@ -267,7 +260,7 @@ def _told(cause: BaseException, folder: Path) -> DraftkilnError:
     return EngineError(f"the sink failed: {type(cause).__name__}: {cause}")
 
 
-def _write_at(handle: int, parts: Sequence[bytes | memoryview], offset: int) -> None:
+def _write_at(handle: int, parts: Sequence[bytes | bytearray | memoryview], offset: int) -> None:
     """Write `parts` one after the other at `offset`, however many calls it takes."""
     for part in parts:
         view = memoryview(part)

@@ -50,7 +50,9 @@ def _of_extraction(folder: Path) -> str:
     if not path.exists():
         return "begun"
     found = manifest.read(path, mend=False)
-    text = f"{len(found.receipts)} of {found.head.samples} samples durable"
+    text = f"{len(found.receipts)} of {len(found.head.indices)} samples durable"
+    if found.head.shard is not None:
+        text = f"shard {found.head.shard}: {text}"
     state = progress.read(folder / progress.FILE)
     if state is None:
         return text

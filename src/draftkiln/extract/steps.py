@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from draftkiln.errors import EngineError
-from draftkiln.extract.sink import Rows
+from draftkiln.extract import samples
+from draftkiln.extract.ring import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -107,4 +108,7 @@ def hand_over(
         block.lend(len(parts))
         for part in parts:
             data = block.view[(part.first - begin) * row_bytes : (part.last - begin) * row_bytes]
-            sink.put(Rows(part.index, part.start, data, part.total, part.token_ids, block))
+            scales = block.scale_view[
+                (part.first - begin) * samples.SCALE_BYTES : (part.last - begin) * samples.SCALE_BYTES
+            ]
+            sink.put(Rows(part.index, part.start, data, part.total, part.token_ids, block, scales))

@@ -15,23 +15,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from speculators.data_generation.custom_worker import HiddenStatesWorkerExtension
+from speculators.data_generation import custom_worker
 from vllm.distributed import get_tp_group
 
 from draftkiln.errors import EngineError, StorageError
 from draftkiln.extract import samples
-from draftkiln.extract.ring import Block, Ring
+from draftkiln.extract.copying import HostCopy
+from draftkiln.extract.ranks import RowPrints
+from draftkiln.extract.ring import Ring
 from draftkiln.extract.sink import Sink
 from draftkiln.extract.steps import Bookkeeping, Span, hand_over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from draftkiln.extract.manifest import Receipt
 
 _BLOCKS = 6
 _BLOCK_BYTES = 256 << 20
 
 
-class SinkExtension(HiddenStatesWorkerExtension):  # type: ignore[misc]  # untyped upstream class
+class SinkExtension(custom_worker.HiddenStatesWorkerExtension):  # type: ignore[misc]  # untyped upstream class
     """Worker extension that writes what it captures.
 
     vLLM mixes it into its worker class and refuses names that this class has already, hence the prefix. Requests are
@@ -42,6 +46,8 @@ class SinkExtension(HiddenStatesWorkerExtension):  # type: ignore[misc]  # untyp
     model_runner: Any
     _step_states: dict[int, torch.Tensor]
     _sink_active = False
+    _sink: Sink
+    _sink_copy: HostCopy
 
     def _sink_open(
         self,
@@ -52,7 +58,9 @@ class SinkExtension(HiddenStatesWorkerExtension):  # type: ignore[misc]  # untyp
         step_tokens: int,
         driver: int,
         cpus: list[int],
-    ) -> None:
+        storage: str = "bfloat16",
+        compared: Sequence[int] = (),
+    ) -> dict[str, Any]:
         """Begin: hook the layers and, on rank 0, start the sink.
 
         Args:
@@ -63,29 +71,46 @@ class SinkExtension(HiddenStatesWorkerExtension):  # type: ignore[misc]  # untyp
             step_tokens: most tokens of a step.
             driver: process that records receipts; without it nothing is to be written any more.
             cpus: that the writers may run on; the engine binds itself, and with it every thread it starts, to one.
+            storage: type that states are stored in.
+            compared: samples of which every rank keeps fingerprints of rows, to be compared between ranks.
+
+        Returns:
+            The rank, its process and whether it writes, for the log.
         """
-        if not hasattr(self, "_sink_writes"):
+        group = get_tp_group()
+        self._sink_writes = group.rank_in_group == 0
+        if not hasattr(self, "_sink_kept"):
             # Ctrl-C goes to the whole foreground group, but it is the driver that ends an extraction.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
             threading.Thread(target=_die_with, args=(os.pidfd_open(driver),), daemon=True).start()
-            self._sink_writes = get_tp_group().rank_in_group == 0
             self._setup_hidden_states_capture(layer_ids)
+            if compared and not self._sink_writes:
+                self._sink_hook(layer_ids)
+        self._sink_kept = Bookkeeping()
+        self._sink_prints = RowPrints(compared)
         if self._sink_writes:
             slots = len(layer_ids)
-            self._sink_device = next(self.model_runner.model.parameters()).device
-            on_gpu = self._sink_device.type == "cuda"
-            self._sink = Sink(Path(folder), slots, hidden, writers, cpus=set(cpus))
-            self._sink_row_bytes = samples.row_bytes(slots, hidden)
+            self._sink_copy = HostCopy(next(self.model_runner.model.parameters()).device, storage)
+            self._sink = Sink(Path(folder), slots, hidden, writers, cpus=set(cpus), dtype=storage)
+            self._sink_row_bytes = samples.row_bytes(slots, hidden, storage)
             self._sink_block_rows = max(1, min(step_tokens, _BLOCK_BYTES // self._sink_row_bytes))
-            blocks = (_block(self._sink_block_rows, slots, hidden, pinned=on_gpu) for _ in range(_BLOCKS))
+            blocks = (self._sink_copy.block(self._sink_block_rows, slots, hidden) for _ in range(_BLOCKS))
             self._sink_ring = Ring(blocks)
-            self._sink_kept = Bookkeeping()
-            self._sink_stream = torch.cuda.Stream(self._sink_device) if on_gpu else None
-            self._sink_active = True
+        self._sink_active = self._sink_writes or bool(compared)
+        return {"rank": int(group.rank_in_group), "process": os.getpid(), "writes": self._sink_writes}
+
+    def _sink_hook(self, layer_ids: list[int]) -> None:
+        """Hook the layers on a rank that does not write, which the patched extension leaves out."""
+        find = getattr(custom_worker, "_find_decoder", None)
+        if find is None:
+            raise EngineError("this series of patches cannot compare ranks", fix="leave --check-ranks out")
+        decoder = find(self.model_runner.model)
+        for layer_id in layer_ids:
+            decoder.layers[layer_id].register_forward_hook(partial(self._capture_layer, layer_id))
 
     def _capture_layer(self, layer_id: int, layer: Any, args: Any, output: Any) -> None:
         """Hook after a captured layer; the last one completes the step's states. Idle while no sink is open."""
-        if not self._sink_active or self._sink.failure is not None:
+        if not self._sink_active or (self._sink_writes and self._sink.failure is not None):
             return
         try:
             super()._capture_layer(layer_id, layer, args, output)
@@ -93,7 +118,10 @@ class SinkExtension(HiddenStatesWorkerExtension):  # type: ignore[misc]  # untyp
                 states, self._step_states = self._step_states, {}
                 self._sink_step([states[number] for number in self._layer_ids])
         except Exception as cause:  # noqa: BLE001 - told by the next report; raised here it would end as a dead engine
-            self._sink.fail(cause)
+            if self._sink_writes:
+                self._sink.fail(cause)
+            else:
+                self._sink_prints.failure = f"{type(cause).__name__}: {cause}"
 
     def _sink_step(self, states: list[torch.Tensor]) -> None:
         """Give the rows of a step, `[tokens, hidden]` a layer, to the sink."""
@@ -103,11 +131,11 @@ class SinkExtension(HiddenStatesWorkerExtension):  # type: ignore[misc]  # untyp
             return
         if min(map(len, states)) < used:
             raise EngineError(f"a captured layer has {min(map(len, states))} rows in a step of {used}")
-        if self._sink_stream is not None:
-            states = [torch.stack([state[:used] for state in states], dim=1).to(torch.bfloat16)]
-        copy = partial(self._sink_copy, states)
-        rows, row_bytes = self._sink_block_rows, self._sink_row_bytes
-        hand_over(spans, copy, self._sink_ring, self._sink, rows=rows, row_bytes=row_bytes)
+        self._sink_prints.keep(spans, partial(_row_bytes, states))
+        if self._sink_writes:
+            copy = partial(self._sink_copy.copy, self._sink_copy.stored(states, used))
+            rows, row_bytes = self._sink_block_rows, self._sink_row_bytes
+            hand_over(spans, copy, self._sink_ring, self._sink, rows=rows, row_bytes=row_bytes)
 
     def _sink_account(self) -> Iterator[tuple[Span, Callable[[], bytes]]]:
         """Rows of the step by request, in the order in which the model runner laid them out."""
@@ -119,43 +147,37 @@ class SinkExtension(HiddenStatesWorkerExtension):  # type: ignore[misc]  # untyp
             ids = batch.token_ids_cpu[number, :total]
             yield Span(int(name.split("-")[0]), first, last, start, total, None), partial(_id_bytes, ids)
 
-    def _sink_copy(self, states: list[torch.Tensor], block: Block, begin: int, end: int) -> None:
-        """Copy rows `begin` to `end` into the block, on a GPU on a side stream while the next step computes."""
-        rows = end - begin
-        if self._sink_stream is None:
-            for slot, state in enumerate(states):
-                block.memory[:rows, slot].copy_(state[begin:end])
-            return
-        event = torch.cuda.Event(blocking=True)
-        self._sink_stream.wait_stream(torch.cuda.current_stream(self._sink_device))
-        with torch.cuda.stream(self._sink_stream):
-            block.memory[:rows].copy_(states[0][begin:end], non_blocking=True)
-            event.record(self._sink_stream)
-        # The allocator must not hand the states' memory out before the copy is done.
-        states[0].record_stream(self._sink_stream)
-        block.ready = event.synchronize
-
     def _sink_report(self) -> dict[str, Any] | None:
         """Durable samples since the last call, and what went wrong; None on ranks that do not write."""
         if not self._sink_writes:
             return None
-        return {"receipts": _plain(self._sink.receipts()), "failure": _failure(self._sink)}
+        return self._sink_reply(self._sink.receipts())
 
     def _sink_close(self) -> dict[str, Any] | None:
         """Write all that was captured and stop the writers; the last report, or None on ranks that do not write."""
+        self._sink_active = False
         if not self._sink_writes:
             return None
-        self._sink_active = False
-        return {"receipts": _plain(self._sink.close()), "failure": _failure(self._sink)}
+        return self._sink_reply(self._sink.close())
+
+    def _sink_reply(self, receipts: list[Receipt]) -> dict[str, Any]:
+        lost = [[loss.error, loss.min_cosine] for loss in self._sink_copy.lost]
+        return {"receipts": _plain(receipts), "failure": _failure(self._sink), "lost": lost}
+
+    def _sink_rows(self) -> dict[str, Any]:
+        """Fingerprints of rows on this rank."""
+        prints = self._sink_prints
+        rank = int(get_tp_group().rank_in_group)
+        return {"rank": rank, "prints": dict(prints.prints), "failure": prints.failure}
 
     def _sink_leave(self) -> None:
         """Let signals end this process again."""
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
 
 
-def _block(rows: int, slots: int, hidden: int, *, pinned: bool) -> Block:
-    memory = torch.empty(rows, slots, hidden, dtype=torch.bfloat16, pin_memory=pinned)
-    return Block(memory, memoryview(memory.view(torch.uint8).numpy().reshape(-1)))
+def _row_bytes(states: list[torch.Tensor], row: int) -> bytes:
+    data: bytes = torch.stack([state[row] for state in states]).cpu().view(torch.uint8).numpy().tobytes()
+    return data
 
 
 def _id_bytes(token_ids: Any) -> bytes:
@@ -169,7 +191,7 @@ def _die_with(process: int) -> None:
     os._exit(1)
 
 
-def _plain(receipts: list[Any]) -> list[list[Any]]:
+def _plain(receipts: list[Receipt]) -> list[list[Any]]:
     return [[found.index, found.rows, found.bytes, found.checksum, found.token_ids] for found in receipts]
 
 

@@ -207,6 +207,9 @@ class Extract(Section):
     """Share of a GPU's memory that the engine takes."""
     writers: PositiveInt = 8
     """Threads that write samples."""
+    storage: Literal["bfloat16", "float8_e4m3fn"] = "bfloat16"
+    """Type that states are stored in. FP8 with one scale a token halves the size, loses precision (the stage says how
+    much) and is what speculators' trainer reads with its `fp8` backend."""
 
 
 class Validate(Section):
@@ -217,7 +220,10 @@ class Validate(Section):
     samples: PositiveInt = 8
     """Samples compared with the reference."""
     min_cosine: Annotated[float, Field(gt=0, le=1)] = 0.9995
-    """Least cosine between a captured row and its reference."""
+    """Least cosine between a captured row and its reference. Where tokens are routed to experts a row may be below it
+    as long as rows are nearest to their own reference: close calls flip with other arithmetic."""
+    min_cosine_fp8: Annotated[float, Field(gt=0, le=1)] = 0.99
+    """The same for states stored in FP8."""
 
 
 class DraftShape(Section):

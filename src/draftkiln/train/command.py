@@ -41,7 +41,7 @@ def main(arguments: argparse.Namespace) -> int:
 def _train(context: Context, terminal: Terminal) -> dict[str, Any]:
     recipe, facts = context.recipe, context.facts
     head = manifest.read(context.run.path / "extract" / manifest.FILE).head
-    inputs.refuse_other_states(head, recipe.layers.aux, facts.num_layers, facts.hidden_size, recipe.target.dtype)
+    inputs.refuse_other_states(head, recipe.layers.aux, facts.num_layers, facts.hidden_size, recipe.extract.storage)
     inputs.refuse_too_few(head.samples)
     folder = context.run.folder("train").absolute()
     for leftover in (folder / CHECKPOINTS, folder / "verifier"):

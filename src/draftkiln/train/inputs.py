@@ -44,7 +44,7 @@ def refuse_other_states(head: Head, aux: Sequence[int], num_layers: int, hidden_
         aux: the recipe's auxiliary layer ids.
         num_layers: decoder layers of the target.
         hidden_size: of the target.
-        dtype: the recipe's type of states.
+        dtype: type that the recipe stores states in.
 
     Raises:
         ProblemsError: of `DataError`s.
@@ -61,7 +61,7 @@ def refuse_other_states(head: Head, aux: Sequence[int], num_layers: int, hidden_
     if head.dtype != dtype:
         problems.append(
             DataError(
-                f"the manifest's states are {head.dtype}, target.dtype is {dtype}",
+                f"the manifest's states are {head.dtype}, the recipe's are {dtype}",
                 why="a draft learns the numbers that it will be served with",
                 fix="extract again with this recipe",
             )

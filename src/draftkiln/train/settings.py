@@ -43,7 +43,7 @@ def settings(recipe: Recipe, folder: Path, schedule: Schedule, *, accelerator: b
         "embed_requires_grad": False,
         "draft_attn_impl": "simple_flex_attention" if accelerator else "sdpa",
         "data_path": str(folder / "data"),
-        "hidden_states_backend": "file",
+        "hidden_states_backend": "file" if recipe.extract.storage == "bfloat16" else "fp8",
         "hidden_states_path": None,
         "hidden_states_dtype": "bfloat16" if accelerator else "float32",
         "total_seq_len": train.tokens_per_step,

@@ -1,17 +1,18 @@
-"""`draftkiln validate`: check every sample, and some against an independent computation."""
+"""`draftkiln validate`: check every sample, and some against independent computations."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from draftkiln import durable, stage
-from draftkiln.errors import ProblemsError, ValidationError
+from draftkiln import durable, rundir, stage
+from draftkiln.errors import ExitCode, ProblemsError, RunDirectoryError, UsageError, ValidationError
 from draftkiln.extract import manifest, samples
-from draftkiln.validate import headers, values
+from draftkiln.validate import headers, numerics
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
     from pathlib import Path
 
     from draftkiln.extract.manifest import Manifest
@@ -20,97 +21,129 @@ if TYPE_CHECKING:
     from draftkiln.validate.reference import Agreement
 
 _SHOWN = 20
-_MIN_ARGMAX = 0.98
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments every stage takes."""
+    """Add the arguments every stage takes, and the header pass alone."""
     stage.add_arguments(parser)
+    parser.add_argument(
+        "--headers-only",
+        action="store_true",
+        help="look at headers, ids, sizes and checksums alone, on any host, also while extracting; records nothing",
+    )
+    parser.add_argument("--skip-checksums", action="store_true", help="with --headers-only: do not read whole files")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run the stage."""
+    """Run the stage, or the header pass alone."""
+    if arguments.headers_only:
+        return _headers_only(arguments)
+    if arguments.skip_checksums:
+        raise UsageError("--skip-checksums goes with --headers-only", fix="the stage itself reads every file whole")
     return stage.run("validate", arguments, _validate, error=ValidationError)
+
+
+def _headers_only(arguments: argparse.Namespace) -> int:
+    """Check what is extracted so far; neither a stack nor torch is needed."""
+    from draftkiln.recipe.load import load
+
+    recipe, run = load(arguments.recipe), arguments.run
+    found = manifest.read(run / "extract" / manifest.FILE, mend=False)
+    head = found.head
+    problems = []
+    if tuple(recipe.layers.aux) != head.layer_ids[:-1]:
+        problems.append(
+            ValidationError(f"manifest: slots are layers {list(head.layer_ids)}, layers.aux is {recipe.layers.aux}")
+        )
+    if (run / "prepare" / "stage.json").exists():
+        prepared = rundir.read_json(run / "prepare" / "stage.json")["results"].get("samples")
+        if prepared != head.samples:
+            problems.append(ValidationError(f"manifest: {head.samples} samples, prepare made {prepared}"))
+    looked = headers.Pass(run / "extract" / samples.FOLDER, found, checksums=not arguments.skip_checksums)
+    problems += looked.problems()
+    _stop(problems)
+    rows = sum(receipt.rows for receipt in found.receipts.values())
+    size = sum(receipt.bytes for receipt in found.receipts.values())
+    checked = "headers, ids and sizes" if arguments.skip_checksums else "headers, ids, sizes and checksums"
+    print(f"validate: {checked} of {len(found.receipts)} samples are good: {rows} tokens, {size / 1e9:.2f} GB")
+    return ExitCode.OK
 
 
 def _validate(context: Context, terminal: Terminal) -> dict[str, Any]:
     import datasets
 
+    from draftkiln.validate import head
+
     folder = context.run.path / "extract" / samples.FOLDER
     found = manifest.read(context.run.path / "extract" / manifest.FILE)
-    rows = datasets.load_from_disk(str(context.run.path / "prepare" / "dataset")).with_format(None)
-    problems = list(headers.problems(folder, found, [int(length) for length in rows["seq_len"]]))
-    terminal.line(f"validate: {found.head.samples} headers and checksums, {len(problems)} problems")
-    _stop(problems)
-    for index in range(found.head.samples):
-        texts = values.problems(folder / samples.name(index), rows[index]["input_ids"], found.head.layer_ids)
-        problems.extend(ValidationError(f"{samples.name(index)}: {text}") for text in texts)
-        terminal.progress(
-            f"validate: values of {index + 1}/{found.head.samples} samples", last=index + 1 == found.head.samples
+    if found.head.shard is not None:
+        raise RunDirectoryError(
+            f"{context.run.path} holds shard {found.head.shard} only",
+            fix="make one run of all shards with `draftkiln merge`, or add --headers-only to look at this one",
         )
-    _stop(problems)
+    rows = datasets.load_from_disk(str(context.run.path / "prepare" / "dataset")).with_format(None)
+    count = found.head.samples
+
+    def tell(done: int) -> None:
+        terminal.progress(f"validate: headers and checksums of {done}/{count} samples", last=done == count)
+
+    _stop(headers.Pass(folder, found, [int(length) for length in rows["seq_len"]], tell=tell).problems())
+    _stop(_value_problems(folder, found, rows, terminal))
     checks = ["count", "order", "token echo", "shape", "type", "checksum", "finite", "not constant", "slots differ"]
+    answers, problems = numerics.against_engine(context.target, found, folder)
+    if answers:
+        same, of = sum(answer.same for answer in answers), sum(answer.rows for answer in answers)
+        terminal.line(f"validate: lm_head(norm(last slot)) says what the engine said for {same} of {of} tokens")
+        checks.append("engine's own next tokens")
+    else:
+        why = head.why_not(context.target) or "the extraction did not ask for them: no sample is short enough"
+        terminal.line(f"validate: not compared with the engine's own next tokens: {why}")
+    _stop(problems)
     agreements: list[Agreement] = []
-    if context.recipe.validate_.against:
-        agreements = _against_transformers(context, terminal, found, folder, rows)
+    settings = context.recipe.validate_
+    if settings.against:
+        agreements, wrong = numerics.against_transformers(context.target, settings, found, folder, rows, terminal)
+        _stop(wrong)
         checks.append("transformers")
-    report = {"checks": checks, "agreements": [asdict(agreement) for agreement in agreements]}
+    report = {
+        "checks": checks,
+        "agreements": [asdict(agreement) for agreement in agreements],
+        "answers": [asdict(answer) for answer in answers],
+    }
     durable.write_json(context.run.folder("validate") / "report.json", report)
     lowest = min((agreement.min_cosine for agreement in agreements), default=None)
     return {
-        "samples": found.head.samples,
+        "samples": count,
         "checks": checks,
         "compared": len({a.index for a in agreements}),
         "min_cosine": lowest,
     }
 
 
-def _against_transformers(
-    context: Context, terminal: Terminal, found: Manifest, folder: Path, rows: Any
-) -> list[Agreement]:
-    import safetensors.torch
+def _value_problems(folder: Path, found: Manifest, rows: Any, terminal: Terminal) -> Iterable[ValidationError]:
+    from draftkiln.validate import several, values
 
-    from draftkiln.target.reference import reference_text_model
-    from draftkiln.validate import reference
+    count, layer_ids = found.head.samples, found.head.layer_ids
 
-    settings = context.recipe.validate_
-    model = reference_text_model(context.target)
-    count = min(settings.samples, found.head.samples)
-    # Spread over the whole run: a fault that begins with a later batch must be met too.
-    chosen = [round(k * (found.head.samples - 1) / max(count - 1, 1)) for k in range(count)]
-    agreements = []
-    for number, index in enumerate(dict.fromkeys(chosen), start=1):
-        states = safetensors.torch.load_file(folder / samples.name(index))["hidden_states"]
-        agreements += reference.compare(model, index, rows[index]["input_ids"], states, found.head.layer_ids)
-        lowest = min(agreement.min_cosine for agreement in agreements)
-        terminal.progress(
-            f"validate: {number}/{count} samples against transformers, least cosine {lowest:.5f}", last=number == count
-        )
-    _stop(
-        [problem for agreement in agreements if (problem := _disagreement(agreement, settings.min_cosine)) is not None]
-    )
-    return agreements
+    def look(sample: tuple[int, list[int]]) -> list[str]:
+        return values.problems(folder / samples.name(sample[0]), sample[1], layer_ids)
+
+    wanted = ((index, rows[index]["input_ids"]) for index in range(count))
+    for index, texts in enumerate(several.in_order(look, wanted)):
+        yield from (ValidationError(f"{samples.name(index)}: {text}") for text in texts)
+        terminal.progress(f"validate: values of {index + 1}/{count} samples", last=index + 1 == count)
 
 
-def _disagreement(agreement: Agreement, least: float) -> ValidationError | None:
-    if agreement.min_cosine < least:
-        return ValidationError(
-            f"{samples.name(agreement.index)}: layer {agreement.layer}, row {agreement.row}: "
-            f"cosine {agreement.min_cosine:.5f} to transformers, at least {least} wanted",
-            why="rows of another sample, another layer, or an engine that computes something else",
-            fix="run `draftkiln preflight` on the extraction stack; do not train on these states",
-        )
-    if agreement.argmax is not None and agreement.argmax < _MIN_ARGMAX:
-        return ValidationError(
-            f"{samples.name(agreement.index)}: lm_head(norm(last slot)) gives the reference's next token for "
-            f"{agreement.argmax:.1%} of the tokens, at least {_MIN_ARGMAX:.0%} wanted",
-            why="the last slot is not the state before the final norm",
-        )
-    return None
-
-
-def _stop(problems: list[ValidationError]) -> None:
-    if len(problems) > _SHOWN:
-        problems = [*problems[:_SHOWN], ValidationError(f"… and {len(problems) - _SHOWN} more problems")]
-    if problems:
-        raise ProblemsError(problems)
+def _stop(problems: Iterable[ValidationError]) -> None:
+    """Stop if there is any problem; the first ones are shown, all are counted."""
+    shown: list[ValidationError] = []
+    more = 0
+    for problem in problems:
+        if len(shown) < _SHOWN:
+            shown.append(problem)
+        else:
+            more += 1
+    if more:
+        shown.append(ValidationError(f"… and {more} more problems"))
+    if shown:
+        raise ProblemsError(shown)

@@ -15,12 +15,20 @@ if TYPE_CHECKING:
 class Agreement:
     """How one slot of one sample agrees with the reference.
 
+    `nearest` is for targets that route tokens to experts: other arithmetic flips close calls, and from there on whole
+    rows differ. With random weights (24 layers, 8 of 128 experts, bfloat16 against float32) the median cosine fell to
+    0.90 in the last layer while the neighbouring layer came to 0.89, so no threshold on the cosine tells right from
+    wrong; yet 89 % of the rows or more were nearer to their own state than to those of the neighbouring layers and of
+    the row before, where a wrong layer or row has next to none.
+
     Attributes:
         index: of the sample.
         layer: id of the slot.
         min_cosine: least cosine over the tokens.
         row: token with that cosine.
         max_difference: largest absolute difference.
+        median_cosine: over the tokens.
+        nearest: share of rows that are nearer to their own state than to those of the layers beside and the row before.
         argmax: share of tokens whose `lm_head(norm(last slot))` argmax is the reference's own; None on other slots.
     """
 
@@ -29,6 +37,8 @@ class Agreement:
     min_cosine: float
     row: int
     max_difference: float
+    median_cosine: float
+    nearest: float
     argmax: float | None = None
 
 
@@ -55,16 +65,29 @@ def compare(
     model: Any, index: int, token_ids: Sequence[int], captured: torch.Tensor, layer_ids: Sequence[int]
 ) -> list[Agreement]:
     """Compare captured states `[tokens, slots, hidden]` of one sample with the reference, slot by slot."""
-    wanted, next_tokens = states(model, token_ids, layer_ids)
+    last = len(model.model.layers)
+    beside = {layer: [near for near in (layer - 1, layer + 1) if 0 <= near <= last] for layer in layer_ids}
+    needed = sorted({*layer_ids, *(near for layers in beside.values() for near in layers)})
+    computed, next_tokens = states(model, token_ids, needed)
+    wanted = {layer: computed[:, place] for place, layer in enumerate(needed)}
     found = []
     for slot, layer in enumerate(layer_ids):
-        ours, theirs = captured[:, slot].float(), wanted[:, slot]
-        cosine = torch.nn.functional.cosine_similarity(ours, theirs, dim=-1)
+        ours, theirs = captured[:, slot].float(), wanted[layer]
+        cosine = _cosine(ours, theirs)
+        others = [_cosine(ours, wanted[near]) for near in beside[layer]]
+        if len(ours) > 1:
+            others.append(_cosine(ours, theirs.roll(1, dims=0)))
+        nearest = torch.stack([cosine > other for other in others]).all(dim=0).float().mean()
         row = int(cosine.argmin())
         argmax = None
-        if layer == len(model.model.layers):
+        if layer == last:
             weight = next(model.parameters()).dtype
             logits = model.lm_head(model.model.norm(captured[:, slot].to(weight)))
             argmax = float((logits.argmax(dim=-1) == next_tokens).float().mean())
-        found.append(Agreement(index, layer, float(cosine[row]), row, float((ours - theirs).abs().max()), argmax))
+        difference, median = float((ours - theirs).abs().max()), float(cosine.median())
+        found.append(Agreement(index, layer, float(cosine[row]), row, difference, median, float(nearest), argmax))
     return found
+
+
+def _cosine(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.cosine_similarity(left, right, dim=-1)

@@ -25,7 +25,7 @@ def receipts(*rows):
 
 
 def make(tmp_path, clock, shown, **more):
-    show = lambda text, *, last: shown.append((text, last))  # noqa: E731 - a stand-in of one line
+    show = lambda text, *, last, **_: shown.append((text, last))  # noqa: E731 - a stand-in of one line
     return progress.Progress(tmp_path, 100, 10_000, show, tmp_path / progress.FILE, _began=clock.value, **more)
 
 

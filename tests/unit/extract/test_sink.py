@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import subprocess
 import time
 from pathlib import Path
 
@@ -12,8 +13,8 @@ import stub_extraction as stub
 from safetensors import TensorSpec, serialize
 
 from draftkiln.errors import StorageError
-from draftkiln.extract import drive, samples, sink
-from draftkiln.extract.ring import Block, Ring
+from draftkiln.extract import drive, manifest, plan, samples, sink
+from draftkiln.extract.ring import Block, Ring, Rows
 
 
 def extract(folder, indices, record=None):
@@ -143,6 +144,90 @@ def test_a_sync_that_fails_gives_no_receipts(folder, monkeypatch):
 
 def test_a_vanished_folder_ends_it(folder):
     assert "No such file" in failure(folder, lambda: shutil.rmtree(folder), []).why
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.ENOSPC])
+def test_a_manifest_that_cannot_be_written_ends_it_and_what_was_not_recorded_is_made_again(folder, monkeypatch, code):
+    folder.mkdir()
+    path = folder.parent / manifest.FILE
+    manifest.create(path, stub.head(200))
+    real, appends = manifest.os.fsync, []
+
+    def fsync(handle):
+        if Path(f"/proc/self/fd/{handle}").readlink() == path:
+            appends.append(1)
+            if len(appends) == 3:
+                raise OSError(code, os.strerror(code))
+        real(handle)
+
+    monkeypatch.setattr(sink, "_SYNC_SECONDS", 0.005)
+    monkeypatch.setattr(drive, "_REPORT_SECONDS", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        engine = stub.LocalEngine(folder)
+        prompts = ((index, stub.token_ids(index)) for index in range(200))
+        limits = drive.Limits(4 * stub.STEP_TOKENS, 16, stub.STEP_TOKENS)
+        with pytest.raises(StorageError) as caught:
+            drive.drive(engine, prompts, limits, lambda found: manifest.append(path, found))
+        engine.worker.sink.close()
+    assert os.strerror(code) in caught.value.why
+    todo = plan.compare(folder, manifest.read(path))
+    assert todo.remaining
+    receipts = extract(folder, todo.remaining)
+    manifest.append(path, receipts)
+    assert plan.compare(folder, manifest.read(path), full=True).remaining == []
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 200 kB of its own."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "draftkiln-test", str(place)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a file system cannot be mounted here")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], capture_output=True, check=False)
+
+
+def test_case_29_a_disk_that_is_really_full_ends_it_with_the_cause_and_room_lets_it_go_on(small_disk, tmp_path):
+    folder, recorded = small_disk / samples.FOLDER, []
+    error = failure(folder, lambda: None, recorded)
+    assert "No space left on device" in error.why
+    done = {receipt.index for receipt in recorded}
+    for path in folder.glob("hs_*"):
+        assert path.read_bytes() == stub.file_bytes(samples.index_of(path.name))
+    subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
+    assert len(extract(folder, [index for index in range(400) if index not in done])) == 400 - len(done)
+
+
+def test_a_mount_that_vanishes_ends_it(small_disk):
+    folder = small_disk / samples.FOLDER
+    error = failure(folder, lambda: subprocess.run(["umount", "-l", str(small_disk)], check=True), [])
+    assert "No such file" in error.why
+
+
+def test_states_in_fp8_are_laid_with_their_scales_at_the_end_whatever_the_chunks(folder):
+    folder.mkdir()
+    rows, hidden = 7, 8
+    codes = np.random.default_rng(0).integers(0, 255, size=(rows, 2, hidden), dtype=np.uint8).tobytes()
+    scales, ids = np.arange(1, rows + 1, dtype="<f4").tobytes(), np.arange(rows, dtype="<i8").tobytes()
+    found = sink.Sink(folder, 2, hidden, writers=2, dtype=samples.FP8)
+    ring = Ring(Block(bytearray(256), memoryview(bytearray(256))) for _ in range(3))
+    for first, last in ((0, 3), (3, 4), (4, 7)):
+        block = ring.take(lambda: False)
+        block.lend(1)
+        data = memoryview(codes)[first * 2 * hidden : last * 2 * hidden]
+        part = memoryview(scales)[4 * first : 4 * last]
+        found.put(Rows(3, first, data, rows, ids if first == 0 else None, block, part))
+    (receipt,) = found.close()
+    path = folder / samples.name(3)
+    assert path.read_bytes() == samples.head_bytes(rows, 2, hidden, samples.FP8) + ids + codes + scales
+    assert (receipt.bytes, receipt.checksum) == (path.stat().st_size, samples.checksum(path))
+    assert receipt.bytes == samples.size(rows, 2, hidden, samples.FP8)
+    assert samples.header(path)[samples.SCALES] == {
+        "dtype": "F32", "shape": [rows, 1, 1], "data_offsets": [rows * 24, rows * 28],
+    }  # fmt: skip
 
 
 def test_after_a_failure_nobody_waits_for_a_block(folder, monkeypatch):

@@ -41,7 +41,7 @@ def test_case_50_states_after_the_final_norm_are_refused() -> None:
 def test_all_reasons_are_told_at_once() -> None:
     text = check(replace(HEAD, hidden_size=576, norm_state="post-norm"), dtype="float16")
     assert "576 columns" in text
-    assert "bfloat16, target.dtype is float16" in text
+    assert "bfloat16, the recipe's are float16" in text
     assert "post-norm" in text
 
 
