@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from draftkiln import arithmetic, durable
 from draftkiln.errors import EngineError
 from draftkiln.prepare import server
-from draftkiln.prepare.rows import RefusedRowError
-from draftkiln.prepare.samples import Sample
+from draftkiln.prepare.outcome import RefusedRowError, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -25,8 +24,9 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from draftkiln.prepare.rows import Conversation
-    from draftkiln.prepare.samples import Limits, Outcome
+    from draftkiln.prepare.conversation import Conversation
+    from draftkiln.prepare.outcome import Outcome
+    from draftkiln.prepare.samples import Limits
     from draftkiln.recipe.model import Answers
     from draftkiln.stage import Context
     from draftkiln.stagelog import Terminal

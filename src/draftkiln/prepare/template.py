@@ -7,17 +7,19 @@ the answer, must be a prefix of the whole; so no token before the boundary can b
 
 from __future__ import annotations
 
+import copy
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from draftkiln.errors import DataError
-from draftkiln.prepare.rows import REASONING_FIELDS, RefusedRowError
+from draftkiln.prepare.conversation import REASONING_FIELDS
+from draftkiln.prepare.outcome import RefusedRowError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from draftkiln.prepare.rows import Message
+    from draftkiln.prepare.conversation import Message
 
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _EMPTY_BLOCK = re.compile(r"\s*(?:<think>)?\s*</think>")
@@ -55,6 +57,12 @@ class Template:
         self.special_ids = set(tokenizer.all_special_ids) | {number for number, token in added.items() if token.special}
         self.marks_generation = bool(tokenizer.is_fast) and bool(_GENERATION.search(_template_text(tokenizer)))
 
+    def bound(self, **arguments: Any) -> Template:
+        """This template with further arguments, such as the `tools` of a row."""
+        other = copy.copy(self)
+        other.arguments = self.arguments | arguments
+        return other
+
     def ids(self, messages: Sequence[Message], *, generation_prompt: bool = False) -> list[int]:
         """Token ids of `messages`, with or without the header after which the target answers.
 
@@ -64,7 +72,11 @@ class Template:
         return [int(number) for number in self._apply(messages, generation_prompt=generation_prompt)["input_ids"]]
 
     def text(self, messages: Sequence[Message]) -> str:
-        """The rendered text of `messages`."""
+        """The rendered text of `messages`.
+
+        Raises:
+            RefusedRowError: the template raised.
+        """
         rendered = self._apply(messages, tokenize=False, return_dict=False)
         return str(rendered)
 

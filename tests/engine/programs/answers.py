@@ -13,7 +13,8 @@ from typing import Any
 from draftkiln import cache
 from draftkiln.prepare import server
 from draftkiln.prepare.answers import Job, Prompt, Store
-from draftkiln.prepare.samples import Limits, Outcome
+from draftkiln.prepare.outcome import Outcome
+from draftkiln.prepare.samples import Limits
 from draftkiln.recipe.model import Answers, MakeTarget
 from draftkiln.stagelog import Terminal
 from draftkiln.target.language import continuation

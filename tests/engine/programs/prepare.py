@@ -10,8 +10,9 @@ from typing import Any
 
 from draftkiln.errors import DraftkilnError
 from draftkiln.prepare import output, synthetic, tokenizer
-from draftkiln.prepare.rows import Conversation
-from draftkiln.prepare.samples import Limits, Outcome, Sample, from_conversations
+from draftkiln.prepare.conversation import Conversation
+from draftkiln.prepare.outcome import Outcome, Sample
+from draftkiln.prepare.samples import Limits, from_conversations
 from draftkiln.prepare.template import Template
 from draftkiln.recipe.model import SyntheticData
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from draftkiln.errors import EngineError, ExitCode
 from draftkiln.prepare import answers, server
 from draftkiln.prepare.answers import Answer, Job, Prompt, Store
-from draftkiln.prepare.samples import Limits, Outcome
+from draftkiln.prepare.outcome import Outcome
+from draftkiln.prepare.samples import Limits
 from draftkiln.recipe.model import Answers
 from draftkiln.stagelog import Terminal
 

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from draftkiln.errors import DataError, TargetError
-from draftkiln.prepare import command, output, tokenizer
-from draftkiln.prepare.rows import Refusal
-from draftkiln.prepare.samples import Limits, Outcome, Sample
+from draftkiln.prepare import command, output, split, tokenizer
+from draftkiln.prepare.outcome import Outcome, Refusal, Sample
+from draftkiln.prepare.samples import Limits
 from draftkiln.prepare.template import Template
 from draftkiln.recipe.model import Data, PathData
 
@@ -23,15 +23,19 @@ def data_file(tmp_path, questions):
     return file
 
 
-def split(file, held_out):
+def divided(file, held_out, **options):
     outcome = Outcome()
-    data = Data(source=PathData(path=str(file)), held_out=held_out)
-    taught, apart = command._split(data, PathData(path=str(file)), Template(Tokenizer()), Limits(64), outcome)
-    return [row.messages[0]["content"] for row in taught], [row.messages[0]["content"] for row, _ in apart], outcome
+    found = split.of(Data(source=PathData(path=str(file)), held_out=held_out, **options))
+    taught = command.conversations(found.taught(outcome), outcome)
+    return (
+        [row.messages[0]["content"] for row in taught],
+        [row.messages[0]["content"] for row in found.held_out],
+        outcome,
+    )
 
 
 def test_the_last_rows_are_held_out_and_their_prompts_are_not_learnt(tmp_path):
-    taught, apart, outcome = split(data_file(tmp_path, ["a", "b", "c", "d", "b"]), 2)
+    taught, apart, outcome = divided(data_file(tmp_path, ["a", "b", "c", "d", "b"]), 2)
     assert (taught, apart) == (["a", "c"], ["d", "b"])
     assert [(row.source[-1], row.reason) for row in outcome.refusals] == [
         ("2", "its prompt is held out for evaluation")
@@ -41,21 +45,21 @@ def test_the_last_rows_are_held_out_and_their_prompts_are_not_learnt(tmp_path):
 def test_held_out_prompts_carry_the_ids_that_ask_for_an_answer(tmp_path):
     template = Template(Tokenizer())
     data = Data(source=PathData(path=str(data_file(tmp_path, ["a", "b"]))), held_out=1)
-    _, ((prompt, ids),) = command._split(data, data.source, template, Limits(64), Outcome())
+    ((prompt, ids),) = command.prompts(split.of(data).held_out, template, Limits(64), Outcome())
     assert [turn["role"] for turn in prompt.messages] == ["user"]
     assert template.tokenizer.decode(ids) == "<|im_start|>user\nb<|im_end|>\n<|im_start|>assistant\n"
 
 
 def test_too_few_conversations_are_told_with_both_numbers(tmp_path):
     with pytest.raises(DataError, match="2 conversations are too few"):
-        split(data_file(tmp_path, ["a", "b"]), 2)
+        divided(data_file(tmp_path, ["a", "b"]), 2)
 
 
 def test_the_report_counts_every_row_and_names_the_refused_ones():
     outcome = Outcome()
     outcome.add(Sample("d.jsonl:1", [1, 2, 3], [0, 1, 1]))
     outcome.add(Sample("d.jsonl:2", [1, 2], [0, 1], cut_tokens=5))
-    outcome.refusals.append(Refusal("d.jsonl:3", "empty turn", "turn 0"))
+    outcome.note(Refusal("d.jsonl:3", "empty turn", "turn 0"))
     report = output.report(outcome, 1, {"mask_proved_by": "incremental rendering"})
     assert (report["rows"], report["samples"], report["refused"], report["held_out"]) == (4, 2, 1, 1)
     assert (report["tokens"], report["trained_tokens"], report["counts"]) == (5, 3, {"cut": 1})

@@ -4,8 +4,9 @@ import pytest
 
 from draftkiln.errors import DataError
 from draftkiln.prepare import reasoning, synthetic
-from draftkiln.prepare.rows import Conversation, RefusedRowError
-from draftkiln.prepare.samples import Limits, Outcome, Sample, from_conversations
+from draftkiln.prepare.conversation import Conversation
+from draftkiln.prepare.outcome import Outcome, RefusedRowError, Sample
+from draftkiln.prepare.samples import Limits, from_conversations
 from draftkiln.prepare.template import Template
 from draftkiln.recipe.model import SyntheticData
 
