@@ -23,6 +23,8 @@ class Command(NamedTuple):
 COMMANDS = {
     "run": Command("run all stages of a recipe and print what came out", "draftkiln.pipeline"),
     "prepare": Command("conversations -> token ids and loss masks", "draftkiln.prepare.command"),
+    "show": Command("show a sample with its trained tokens coloured", "draftkiln.prepare.show"),
+    "regenerate": Command("have the target answer prompts, write conversations", "draftkiln.prepare.regenerate"),
     "extract": Command("token ids -> hidden states of the target", "draftkiln.extract.command"),
     "validate": Command("check extracted states, also against a reference", "draftkiln.validate.command"),
     "train": Command("hidden states -> draft", "draftkiln.train.command"),

@@ -12,7 +12,7 @@ from draftkiln.errors import DataError
 from draftkiln.prepare import rows
 from draftkiln.prepare.conversation import Conversation
 from draftkiln.prepare.forms import Rules
-from draftkiln.prepare.outcome import Outcome, Refusal, RefusedRowError
+from draftkiln.prepare.outcome import Outcome, Refusal
 from draftkiln.prepare.rows import LeftOut, Source
 from draftkiln.recipe.model import HubData, PathData, SeveralData
 
@@ -123,17 +123,17 @@ def of(data: Data) -> Split:
     Raises:
         DataError: it holds too few conversations.
     """
-    found, read_by = sources(data), rules(data)
-    split = Split(lambda: rows.read(found, read_by, limit=data.limit), data.duplicates)
-    split.find(data.held_out, ", ".join(str(source.path) for source in found))
+    split = everything(data)
+    split.find(data.held_out, ", ".join(str(source.path) for source in sources(data)))
     return split
+
+
+def everything(data: Data) -> Split:
+    """A split that holds nothing out."""
+    found, read_by = sources(data), rules(data)
+    return Split(lambda: rows.read(found, read_by, limit=data.limit), data.duplicates)
 
 
 def prompt_key(conversation: Conversation) -> str:
     """What a conversation asks, whatever the answer."""
     return durable.sha256_json(conversation.prompt())
-
-
-def refused(conversation: Conversation, error: RefusedRowError) -> Refusal:
-    """A refusal of a conversation."""
-    return Refusal(conversation.source, error.reason, error.detail)

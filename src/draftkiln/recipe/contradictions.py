@@ -134,6 +134,13 @@ def _network_of_hub(values: Values) -> Iterator[Contradiction]:
         )
 
 
+def _no_files(values: Values) -> Iterator[Contradiction]:
+    source = values("data.source")
+    for key in ("several", "files"):
+        if key in source and not source[key]:
+            yield Contradiction(("data", "source", key), "no file is named", "nothing could be read", "name one")
+
+
 def _text_without_answers(values: Values) -> Iterator[Contradiction]:
     if values("data.raw_text") is None:
         return
@@ -221,6 +228,7 @@ RULES: tuple[Callable[[Values], Iterator[Contradiction]], ...] = (
     _answers_of_synthetic,
     _answer_length,
     _network_of_hub,
+    _no_files,
     _text_without_answers,
     _prompts,
     _tokens_per_step,

@@ -189,7 +189,7 @@ class PathData(LaterSection):
 class SeveralData(Section):
     """Conversations from several files or folders, one after the other."""
 
-    several: Annotated[tuple[PathData, ...], Field(min_length=1)]
+    several: tuple[PathData, ...]
     """Where they lie, each with its `weight`."""
 
 
@@ -200,7 +200,7 @@ class HubData(Section):
     """Repository of the data set, such as `HuggingFaceH4/ultrachat_200k`."""
     revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
     """Commit, 40 hex digits."""
-    files: Annotated[tuple[str, ...], Field(min_length=1)]
+    files: tuple[str, ...]
     """Files of the repository (.jsonl, .json, .parquet), read in this order."""
     network: bool = False
     """Whether they may be fetched; without it nothing is."""

@@ -12,7 +12,8 @@ from typing import Any
 
 from draftkiln import cache
 from draftkiln.prepare import server
-from draftkiln.prepare.answers import Job, Prompt, Store
+from draftkiln.prepare.answers import Endpoint, Job
+from draftkiln.prepare.answerstore import Prompt, Store
 from draftkiln.prepare.outcome import Outcome
 from draftkiln.prepare.samples import Limits
 from draftkiln.recipe.model import Answers, MakeTarget
@@ -34,7 +35,7 @@ def job(store: Store) -> Job:
 
 async def ask(made: Job, port: int) -> None:
     """Ask for what is missing, and for the prompt that the server refuses."""
-    await made.ask_all([*made.missing(PROMPTS), TOO_LONG], port)
+    await made.ask_all([*made.missing(PROMPTS), TOO_LONG], Endpoint.of_port(port))
 
 
 def main() -> None:

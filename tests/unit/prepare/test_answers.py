@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from draftkiln.errors import EngineError, ExitCode
 from draftkiln.prepare import answers, server
-from draftkiln.prepare.answers import Answer, Job, Prompt, Store
+from draftkiln.prepare.answers import Job
+from draftkiln.prepare.answerstore import Answer, Prompt, Store
 from draftkiln.prepare.outcome import Outcome
 from draftkiln.prepare.samples import Limits
 from draftkiln.recipe.model import Answers

@@ -42,6 +42,17 @@ def test_a_longer_sample_is_cut_with_mask_and_ids_in_step():
     assert (len(cut.input_ids), len(cut.loss_mask), sum(cut.loss_mask), cut.cut_tokens) == (64, 64, 54, 6)
 
 
+def test_a_longer_sample_is_split_with_mask_and_ids_in_step_and_nothing_is_lost():
+    whole = sample(70, 80)
+    first, second = Limits(64, "split").parts(whole)
+    assert (first.source, second.source) == ("d.jsonl:1 part 2", "d.jsonl:1 part 3")
+    assert first.input_ids + second.input_ids == whole.input_ids[64:]
+    assert first.loss_mask + second.loss_mask == whole.loss_mask[64:]
+    assert Limits(150, "split").parts(whole) == (whole,)
+    with pytest.raises(RefusedRowError, match="no trained token: in none of its 2 parts"):
+        Limits(64, "split").parts(sample(100, 0))
+
+
 def test_case_48_a_prompt_that_fills_the_limit_refuses_the_row():
     with pytest.raises(RefusedRowError, match="no trained token: its first 64 of 110 tokens are all prompt"):
         Limits(64).apply(sample(100, 10))
