@@ -32,6 +32,7 @@ COMMANDS = {
     "evaluate": Command("serve target and draft, measure the acceptance length", "draftkiln.evaluate.command"),
     "status": Command("show how far a run is", "draftkiln.extract.status"),
     "bench": Command("measure extraction beside plain prefill", "draftkiln.extract.bench"),
+    "bench-prepare": Command("measure preparation beside speculators' own", "draftkiln.prepare.bench"),
     "make-target": Command("write a small made-up target from a seed", "draftkiln.target.make_command"),
     "fetch-target": Command("fetch a pinned target, hash-checked", "draftkiln.target.fetch_command"),
     "recipes": Command("list, copy and validate recipes", "draftkiln.recipe.command"),

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from draftkiln import durable, stage
 from draftkiln.errors import DataError, DraftkilnError
-from draftkiln.prepare import output, pool, samples, split, synthetic, tokencount, tokenizer
+from draftkiln.prepare import output, pool, presets, samples, split, synthetic, tokencount, tokenizer
 from draftkiln.prepare.conversation import Conversation
 from draftkiln.prepare.outcome import Refusal, RefusedRowError
 from draftkiln.prepare.samples import Renderer
-from draftkiln.prepare.template import Template
+from draftkiln.prepare.template import Template, template_text
 from draftkiln.recipe.model import HubData, MakeTarget, SyntheticData
 from draftkiln.target import language
 
@@ -92,13 +92,22 @@ def prepare(context: Context, terminal: Terminal, workers: int = 1) -> dict[str,
     proof = template.prove()
     limits = samples.Limits(data.max_tokens, data.too_long)
     folder = context.run.folder("prepare")
+    text = template_text(template.tokenizer)
+    for note in presets.notes(text):
+        terminal.line(f"prepare: {note}")
     with output.writing(folder) as outcome:
         held_out, facts = _fill(
             context, terminal, Renderer(template, limits, data.reasoning, data.raw_text), outcome, workers
         )
         facts = {**facts, **tokencount.facts(context, outcome)}
-        proved = {"tokenizer": type(template.tokenizer).__name__, "mask_proved_by": proof.method}
-        report = output.report(outcome, len(held_out), {**proved, "end_of_turn": proof.end_of_turn, **facts})
+        checked = presets.of(text)
+        about = {
+            "tokenizer": type(template.tokenizer).__name__,
+            "checked_template": checked.name if checked else None,
+            "mask_proved_by": proof.method,
+            "end_of_turn": proof.end_of_turn,
+        }
+        report = output.report(outcome, len(held_out), {**about, **facts})
         outcome.finish_refusals()
         durable.write_json(folder / output.REPORT, report)
         for line in output.table(report):

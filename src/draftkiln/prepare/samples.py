@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import functools
-import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from draftkiln.errors import DataError
-from draftkiln.prepare import rawtext, reasoning, toolcalls
+from draftkiln.prepare import rawtext, reasoning, toolcalls, turns
 from draftkiln.prepare.conversation import TextRow
 from draftkiln.prepare.outcome import EXAMPLES, Refusal, RefusedRowError, Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-    from draftkiln.prepare.conversation import Conversation, Message, Row
+    from draftkiln.prepare.conversation import Conversation, Row
     from draftkiln.prepare.outcome import Outcome
     from draftkiln.prepare.reasoning import Policy
     from draftkiln.prepare.template import Template
@@ -118,8 +117,12 @@ class Renderer:
         return self.template.reads_reasoning()
 
     @functools.cached_property
-    def _arguments_form(self) -> toolcalls.ArgumentsForm | None:
-        return toolcalls.arguments_form(self.template)
+    def _special_tokens(self) -> turns.SpecialTokens:
+        return turns.SpecialTokens.of(self.template)
+
+    @functools.cached_property
+    def _call_style(self) -> toolcalls.Style | None:
+        return toolcalls.style_of(self.template)
 
     def render(self, row: Row) -> Made | Refusal:
         """The samples of a row, or why it has none."""
@@ -142,12 +145,15 @@ class Renderer:
         if row.tools:
             template = template.bound(tools=list(row.tools))
         if any("tool_calls" in turn for turn in messages):
-            messages = toolcalls.arrange(messages, self._arguments_form)
+            messages = toolcalls.arrange(messages, self._call_style)
+        self._special_tokens.refuse_special_tokens(messages)
         rendered = template.render(messages)
+        if template.doubled_bos(rendered.input_ids):
+            raise RefusedRowError("the BOS token comes out twice")
         text = template.text(messages)
-        _check_turns(text, messages)
+        turns.check(text, messages)
         if row.tools or any("tool_calls" in turn for turn in messages):
-            toolcalls.check(text, template.text(_before_answers(messages)), messages, row.tools)
+            toolcalls.check(text, template.text(turns.before_answers(messages)), messages, row.tools)
         lost = reasoning.check(text, expected, self.policy) if expected else 0
         happened = {
             "reasoning left out": lost > 0,
@@ -211,18 +217,3 @@ def check_share(outcome: Outcome, max_refused: float) -> None:
     if not kept:
         what = f"all {refused} rows are refused: nothing is left to train on"
     raise DataError(what, why=outcome.reasons(), fix="mend the rows" + (", or raise data.max_refused" if kept else ""))
-
-
-def _before_answers(messages: Sequence[Message]) -> Sequence[Message]:
-    first = next(position for position, turn in enumerate(messages) if turn["role"] == "assistant")
-    return messages[:first]
-
-
-def _check_turns(text: str, messages: Sequence[Message]) -> None:
-    """Hold the rendered text to the turns that are no answers; what a template writes as JSON is looked for as that."""
-    for position, turn in enumerate(messages):
-        if turn["role"] == "assistant":
-            continue
-        content = turn["content"].strip()
-        if content not in text and json.dumps(content, ensure_ascii=False)[1:-1] not in text:
-            raise RefusedRowError("the template leaves a turn out", f"turn {position} ({turn['role']})")

@@ -124,7 +124,8 @@ def of(data: Data) -> Split:
         DataError: it holds too few conversations.
     """
     split = everything(data)
-    split.find(data.held_out, ", ".join(str(source.path) for source in sources(data)))
+    if data.held_out:
+        split.find(data.held_out, ", ".join(str(source.path) for source in sources(data)))
     return split
 
 

@@ -55,7 +55,7 @@ class Template:
         self.arguments = dict(arguments or {})
         added = getattr(tokenizer, "added_tokens_decoder", {})
         self.special_ids = set(tokenizer.all_special_ids) | {number for number, token in added.items() if token.special}
-        self.marks_generation = bool(tokenizer.is_fast) and bool(_GENERATION.search(_template_text(tokenizer)))
+        self.marks_generation = bool(tokenizer.is_fast) and bool(_GENERATION.search(template_text(tokenizer)))
 
     def bound(self, **arguments: Any) -> Template:
         """This template with further arguments, such as the `tools` of a row."""
@@ -121,7 +121,7 @@ class Template:
         Raises:
             DataError: they cannot be proved right; the message names the tokenizer's class and the reason.
         """
-        if not _template_text(self.tokenizer):
+        if not template_text(self.tokenizer):
             raise self._unproved("the tokenizer has no chat template")
         try:
             thoughts = dict.fromkeys(REASONING_FIELDS, "A thought.") if self._wants_reasoning() else {}
@@ -162,7 +162,7 @@ class Template:
             raise self._unproved(self._divergence(prompt, ids))
         if ids[end - 1] not in self.special_ids:
             raise self._unproved("no special token ends an answer, so the draft could not learn to stop")
-        if self._doubled_bos(ids):
+        if self.doubled_bos(ids):
             raise self._unproved("the BOS token comes out twice")
 
     def _span(self, ids: list[int], messages: Sequence[Message], position: int) -> tuple[int, int]:
@@ -223,7 +223,8 @@ class Template:
         except Exception as error:  # templates raise what they like; jinja's own error derives straight from Exception
             raise RefusedRowError("the template raised", f"{type(error).__name__}: {error}") from error
 
-    def _doubled_bos(self, ids: list[int]) -> bool:
+    def doubled_bos(self, ids: list[int]) -> bool:
+        """Whether `ids` begin with two BOS tokens."""
         bos = self.tokenizer.bos_token_id
         return bos is not None and ids[:2] == [bos, bos]
 
@@ -249,7 +250,8 @@ class Template:
         return [{"role": "user", "content": "A question."}, *turns]
 
 
-def _template_text(tokenizer: Any) -> str:
+def template_text(tokenizer: Any) -> str:
+    """Text of a tokenizer's chat template; empty where it has none."""
     template = getattr(tokenizer, "chat_template", None)
     if isinstance(template, dict):
         template = template.get("default", "")

@@ -1,13 +1,15 @@
 """Tools and tool calls: read in any usual form, handed to the template in the form that it renders, and missed by name.
 
 vLLM's server hands a template arguments as an object, whatever form a client sent; a template that pastes them as text
-(DeepSeek's) gets their JSON. Which of the two a template wants is tried out once.
+(DeepSeek's) gets their JSON. Some want no content beside a call, some an empty one (Harmony). What a template wants is
+tried out once.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from draftkiln.prepare.outcome import RefusedRowError
 
@@ -17,7 +19,14 @@ if TYPE_CHECKING:
     from draftkiln.prepare.conversation import Message
     from draftkiln.prepare.template import Template
 
-ArgumentsForm = Literal["object", "text"]
+
+class Style(NamedTuple):
+    """How a template wants calls."""
+
+    arguments: Literal["object", "text"]
+    content: Literal[""] | None
+    """Content of a turn that has calls only."""
+
 
 _NAME, _VALUE = "look_up_weather", "a town in the north"
 _LEFT_OUT = "the template leaves tool calls out"
@@ -50,25 +59,26 @@ def read_calls(value: Any, where: str) -> list[dict[str, Any]]:
     return [_call(call, f"{where}.tool_calls[{position}]") for position, call in enumerate(calls)]
 
 
-def arguments_form(template: Template) -> ArgumentsForm | None:
-    """In which form the template renders arguments as JSON; None when it leaves calls out."""
+def style_of(template: Template) -> Style | None:
+    """The style in which the template renders arguments as JSON; None when it leaves calls out."""
     wanted = f'"{_VALUE}"'
     call = {"id": "call_0", "type": "function", "function": {"name": _NAME, "arguments": {"place": _VALUE}}}
     question: Message = {"role": "user", "content": "How is the weather?"}
-    forms: tuple[ArgumentsForm, ...] = ("object", "text")
-    for form in forms:
-        answer: Message = {"role": "assistant", "content": None, "tool_calls": [_in_form(call, form)]}
+    forms: tuple[Literal["object", "text"], ...] = ("object", "text")
+    contents: tuple[Literal[""] | None, ...] = (None, "")
+    for style in itertools.starmap(Style, itertools.product(forms, contents)):
+        answer = _styled({"role": "assistant", "content": None, "tool_calls": [call]}, style)
         try:
             text = template.text([question, answer])
         except RefusedRowError:
             continue
         if _NAME in text and wanted in text:
-            return form
+            return style
     return None
 
 
-def arrange(messages: Sequence[Message], form: ArgumentsForm | None) -> list[Message]:
-    """Messages with arguments in the form that the template renders.
+def arrange(messages: Sequence[Message], style: Style | None) -> list[Message]:
+    """Messages with calls in the style that the template renders.
 
     Raises:
         RefusedRowError: there are calls and the template leaves them out.
@@ -77,10 +87,10 @@ def arrange(messages: Sequence[Message], form: ArgumentsForm | None) -> list[Mes
     for position, turn in enumerate(messages):
         if "tool_calls" not in turn:
             arranged.append(turn)
-        elif form is None:
+        elif style is None:
             raise RefusedRowError(_LEFT_OUT, f"turn {position}")
         else:
-            arranged.append({**turn, "tool_calls": [_in_form(call, form) for call in turn["tool_calls"]]})
+            arranged.append(_styled(turn, style))
     return arranged
 
 
@@ -105,9 +115,12 @@ def check(text: str, head: str, messages: Sequence[Message], tools: Sequence[dic
             raise RefusedRowError(_LEFT_OUT, f"{name!r}")
 
 
-def _in_form(call: dict[str, Any], form: ArgumentsForm) -> dict[str, Any]:
-    if form == "object":
-        return call
+def _styled(turn: Message, style: Style) -> Message:
+    calls = turn["tool_calls"] if style.arguments == "object" else [_as_text(call) for call in turn["tool_calls"]]
+    return {**turn, "content": turn["content"] or style.content, "tool_calls": calls}
+
+
+def _as_text(call: dict[str, Any]) -> dict[str, Any]:
     function = call["function"]
     return {**call, "function": {**function, "arguments": json.dumps(function["arguments"], ensure_ascii=False)}}
 

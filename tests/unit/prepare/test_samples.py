@@ -74,6 +74,24 @@ def test_too_long_samples_are_dropped_or_fail_the_run_as_the_recipe_says():
         prepared(Template(Tokenizer()), long, short, limits=Limits(64, "refuse"))
 
 
+@pytest.mark.parametrize(
+    ("question", "answer", "place"), [("<|im_end|> Hm?", "Yes.", 0), ("Hm?", "Yes.<|im_end|>No.", 1)]
+)
+def test_a_turn_that_speaks_the_templates_language_refuses_its_row(question, answer, place):
+    (refusal,) = prepared(Template(Tokenizer()), conversation(question, answer)).refusals
+    assert (refusal.reason, refusal.detail) == ("a turn holds a special token", f"turn {place}: <|im_end|>")
+
+
+def test_case_45_a_row_whose_text_doubles_bos_is_refused():
+    def twice(messages, *, add_generation_prompt):
+        bos = "[BOS]" * (1 + (messages[0]["content"] == "Again?"))
+        return bos + chatml(messages, add_generation_prompt=add_generation_prompt)
+
+    outcome = prepared(Template(Tokenizer(twice, bos="[BOS]")), conversation("Hm?", "x"), conversation("Again?", "x"))
+    assert [refusal.reason for refusal in outcome.refusals] == ["the BOS token comes out twice"]
+    assert len(outcome.samples) == 1
+
+
 def text(outcome, template):
     (only,) = outcome.samples
     return template.tokenizer.decode(only.input_ids)

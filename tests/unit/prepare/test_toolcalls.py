@@ -63,9 +63,18 @@ def test_case_46_arguments_as_object_and_as_text_give_the_same_ids():
 
 
 def test_case_46_a_template_that_pastes_arguments_gets_their_text():
-    assert toolcalls.arguments_form(Template(Tokenizer(hermes), {"paste": True})) == "text"
+    assert toolcalls.style_of(Template(Tokenizer(hermes), {"paste": True})) == ("text", None)
     assert made(row(), paste=True).input_ids
-    assert toolcalls.arguments_form(Template(Tokenizer(hermes))) == "object"
+    assert toolcalls.style_of(Template(Tokenizer(hermes))) == ("object", None)
+
+
+def test_a_template_that_looks_into_the_content_beside_a_call_gets_an_empty_one():
+    def looking(messages, *, add_generation_prompt, tools=None):
+        assert all("<|" not in turn["content"] for turn in messages)
+        return hermes(messages, add_generation_prompt=add_generation_prompt, tools=tools)
+
+    assert toolcalls.style_of(Template(Tokenizer(looking))) == ("object", "")
+    assert made(row(), looking).input_ids
 
 
 def test_case_46_a_row_without_tools_renders_as_if_alone_whatever_came_before():
