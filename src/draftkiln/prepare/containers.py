@@ -89,31 +89,32 @@ def _list(path: Path, file: BinaryIO) -> Iterator[Placed]:
     """Elements of a JSON list, decoded one by one out of a window that grows only to the longest of them."""
     pieces = _texts(path, file)
     text = next(pieces)
-    place, line = text.index("[") + 1, text[: text.index("[")].count("\n") + 1
+    place = text.index("[") + 1
+    line = text.count("\n", 0, place) + 1
     while True:
         found = _ELEMENT.search(text, place)
-        end = found.start() if found else len(text)
-        line += text.count("\n", place, end)
-        text, place = text[end:], 0
-        if text.startswith("]"):
-            _refuse_rest(path, line, text[1:], pieces)
+        start = found.start() if found else len(text)
+        line += text.count("\n", place, start)
+        if text.startswith("]", start):
+            _refuse_rest(path, line, text[start + 1 :], pieces)
             return
         try:
-            value, place = _element(text)
+            value, place = _element(text, start)
         except ValueError as error:
-            more = "".join(itertools.islice(pieces, max(1, len(text) // _BLOCK)))
+            more = "".join(itertools.islice(pieces, max(1, (len(text) - start) // _BLOCK)))
             if not more:
-                raise _cut_list(path, line, str(error) if text else "the list is not closed") from error
-            text += more
+                why = getattr(error, "msg", str(error)) if start < len(text) else "the list is not closed"
+                raise _cut_list(path, line, why) from error
+            text, place = text[start:] + more, 0
             continue
         yield f"{path}:{line}", value
-        line += text.count("\n", 0, place)
+        line += text.count("\n", start, place)
 
 
-def _element(text: str) -> tuple[Any, int]:
-    """The first JSON value of `text`; a number at its very end may go on in the next piece."""
+def _element(text: str, start: int) -> tuple[Any, int]:
+    """The JSON value at `start` and where it ends; a number at the very end may go on in the next piece."""
     try:
-        value, end = _DECODER.raw_decode(text)
+        value, end = _DECODER.raw_decode(text, start)
     except RecursionError as error:
         raise ValueError(str(error)) from error
     if end == len(text):

@@ -177,7 +177,7 @@ def write_containers(folder: Path) -> dict[str, Path]:
     files = {name: folder / f"d.{name}" for name in ("jsonl", "json", "parquet")} | {"dataset": folder / "saved"}
     files["jsonl"].write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     files["json"].write_text(json.dumps(ROWS, indent=1))
-    table = pa.Table.from_pylist(ROWS)
+    table = pa.Table.from_pylist([{"tools": None, **row} for row in ROWS])  # columns are those of the first row
     parquet.write_table(table, files["parquet"])
     datasets.Dataset(table).save_to_disk(str(files["dataset"]))
     return files
