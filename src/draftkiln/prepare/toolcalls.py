@@ -60,21 +60,27 @@ def read_calls(value: Any, where: str) -> list[dict[str, Any]]:
 
 
 def style_of(template: Template) -> Style | None:
-    """The style in which the template renders arguments as JSON; None when it leaves calls out."""
-    wanted = f'"{_VALUE}"'
+    """The style in which the template renders calls; None when it leaves them out.
+
+    One that gives arguments as JSON is taken before one that gives them in a form of the template's own; Python's way
+    of writing them is none.
+    """
     call = {"id": "call_0", "type": "function", "function": {"name": _NAME, "arguments": {"place": _VALUE}}}
     question: Message = {"role": "user", "content": "How is the weather?"}
     forms: tuple[Literal["object", "text"], ...] = ("object", "text")
     contents: tuple[Literal[""] | None, ...] = (None, "")
+    own: Style | None = None
     for style in itertools.starmap(Style, itertools.product(forms, contents)):
         answer = _styled({"role": "assistant", "content": None, "tool_calls": [call]}, style)
         try:
             text = template.text([question, answer])
         except RefusedRowError:
             continue
-        if _NAME in text and wanted in text:
+        if _NAME in text and f'"{_VALUE}"' in text:
             return style
-    return None
+        if _NAME in text and _VALUE in text and f"'{_VALUE}'" not in text:
+            own = own or style
+    return own
 
 
 def arrange(messages: Sequence[Message], style: Style | None) -> list[Message]:

@@ -68,6 +68,23 @@ def test_case_46_a_template_that_pastes_arguments_gets_their_text():
     assert toolcalls.style_of(Template(Tokenizer(hermes))) == ("object", None)
 
 
+def test_a_template_with_a_form_of_its_own_for_arguments_gets_objects_and_pythons_form_is_none():
+    def tagged(messages, *, add_generation_prompt, form="<{0}>{1}</{0}>"):
+        def body(turn):
+            calls = [call["function"] for call in turn.get("tool_calls", ())]
+            return (turn["content"] or "") + "".join(
+                call["name"] + form.format(key, value, call["arguments"])
+                for call in calls
+                for key, value in call["arguments"].items()
+            )
+
+        turns = [{"role": turn["role"], "content": body(turn)} for turn in messages]
+        return chatml(turns, add_generation_prompt=add_generation_prompt)
+
+    assert toolcalls.style_of(Template(Tokenizer(tagged))) == ("object", None)
+    assert toolcalls.style_of(Template(Tokenizer(tagged), {"form": "{2}"})) is None
+
+
 def test_a_template_that_looks_into_the_content_beside_a_call_gets_an_empty_one():
     def looking(messages, *, add_generation_prompt, tools=None):
         assert all("<|" not in turn["content"] for turn in messages)
