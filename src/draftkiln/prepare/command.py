@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from draftkiln import durable, stage
-from draftkiln.errors import DataError, DraftkilnError
+from draftkiln.errors import DataError, DraftkilnError, ExitCode
 from draftkiln.prepare import output, pool, presets, samples, split, synthetic, tokencount, tokenizer
 from draftkiln.prepare.conversation import Conversation
 from draftkiln.prepare.outcome import Refusal, RefusedRowError
@@ -44,12 +45,17 @@ def main(arguments: argparse.Namespace) -> int:
     allow_network_if_asked(arguments.recipe)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     tokenizer.close_stdin()
+    signal.signal(signal.SIGTERM, _terminated)
     workers = arguments.workers or pool.default_workers()
 
     def body(context: Context, terminal: Terminal) -> dict[str, Any]:
         return prepare(context, terminal, workers)
 
     return stage.run("prepare", arguments, body, error=DataError, read=_read)
+
+
+def _terminated(_number: int, _frame: object) -> NoReturn:
+    raise SystemExit(ExitCode.TERMINATED)
 
 
 def allow_network_if_asked(recipe: Path) -> None:

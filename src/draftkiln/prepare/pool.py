@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import ctypes
 import itertools
 import multiprocessing
 import os
+import signal
 from typing import TYPE_CHECKING
 
 from draftkiln.errors import DataError
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS = 64
 MOST_WORKERS = 16
+_PR_SET_PDEATHSIG = 1
 _CHUNKS_EACH = 3
 """Chunks in flight for each process."""
 
@@ -46,7 +49,7 @@ def render(renderer: Renderer, rows: Iterable[Row | Refusal], workers: int) -> I
     waiting: collections.deque[concurrent.futures.Future[list[Made | Refusal]]] = collections.deque()
     chunks = iter(rows)
     with concurrent.futures.ProcessPoolExecutor(
-        workers, multiprocessing.get_context("fork"), initializer=_renderers.append, initargs=(renderer,)
+        workers, multiprocessing.get_context("fork"), initializer=_begin, initargs=(renderer,)
     ) as pool:
         try:
             while chunk := list(itertools.islice(chunks, CHUNK_ROWS)):
@@ -63,6 +66,14 @@ def render(renderer: Renderer, rows: Iterable[Row | Refusal], workers: int) -> I
             ) from error
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _begin(renderer: Renderer) -> None:
+    """Ready a worker: Ctrl-C is its parent's matter, and it never outlives its parent, however that ends."""
+    _renderers.append(renderer)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _render_chunk(chunk: list[Row | Refusal]) -> list[Made | Refusal]:

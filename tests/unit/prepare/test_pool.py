@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -12,6 +14,7 @@ from draftkiln.prepare.outcome import Refusal
 from draftkiln.prepare.samples import Limits, Renderer
 from draftkiln.prepare.template import Template
 
+from .processes import wait_until_gone
 from .stubs import Tokenizer
 
 # Under xdist this process has a thread of its own, of which newer Pythons warn at a fork; no lock of it is held here.
@@ -56,6 +59,32 @@ def test_rows_are_taken_no_faster_than_they_are_rendered(renderer):
     next(found)
     assert len(taken) <= 2 * 3 * pool.CHUNK_ROWS
     found.close()
+
+
+ENDLESS = """
+import os, time
+from draftkiln.prepare import pool
+from draftkiln.prepare.conversation import TextRow
+class Slow:
+    def render(self, row):
+        print(os.getpid(), flush=True)
+        time.sleep(60)
+list(pool.render(Slow(), (TextRow(str(number), "x") for number in range(1000)), 2))
+"""
+
+
+def test_no_process_outlives_the_stage_even_where_that_is_killed():
+    stage = subprocess.Popen([sys.executable, "-c", ENDLESS], stdout=subprocess.PIPE, text=True)
+    assert stage.stdout is not None
+    try:
+        workers = {int(stage.stdout.readline()) for _ in range(2)}
+    finally:
+        stage.kill()
+        stage.wait()
+        stage.stdout.close()
+    assert len(workers) == 2
+    for worker in workers:
+        wait_until_gone(worker)
 
 
 def test_a_process_that_is_killed_is_told(renderer):
