@@ -27,6 +27,15 @@ if TYPE_CHECKING:
 _WORDS = Path("data/prompts-en.jsonl")
 _EXCHANGES, _QUESTION_WORDS, _ANSWER_WORDS = (1, 4), (5, 60), (20, 200)
 _SEED = 5
+_RENDER_SERVER = """
+from vllm.entrypoints.cli.launch import RenderSubcommand
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+parser = FlexibleArgumentParser()
+RenderSubcommand.add_cli_args(parser)
+if __name__ == "__main__":
+    RenderSubcommand.cmd(parser.parse_args())
+"""
+"""`vllm launch render`, whose own command line wants a package of the name vllm."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,8 +121,8 @@ def theirs(target: Path, file: Path, folder: Path, rows: int, workers: int) -> d
     from draftkiln.prepare import server
 
     def line(port: int) -> list[str]:
-        launch = ["-m", "vllm.entrypoints.cli.main", "launch", "render", str(target)]
-        return [sys.executable, *launch, "--host", server.HOST, "--port", str(port)]
+        options = ["--model", str(target), "--host", server.HOST, "--port", str(port), "--disable-uvicorn-access-log"]
+        return [sys.executable, "-c", _RENDER_SERVER, *options]
 
     with server.started(line, folder / "render-server.log") as port:
         program = "from speculators.cli import app; app()"
