@@ -129,6 +129,14 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session
+def bench_prepare(session: nox.Session) -> None:
+    """Measure preparation beside speculators' own `prepare-data`: `nox -s bench_prepare -- --rows 2000`."""
+    recipe = ["--recipe", "recipes/smollm2-135m-cpu.yaml"] if "--recipe" not in session.posargs else []
+    folder = [] if "--folder" in session.posargs else ["--folder", str(Path(session.create_tmp(), "bench").resolve())]
+    _draftkiln(session, "bench-prepare", *recipe, *folder, *session.posargs)
+
+
+@nox.session
 def validate(session: nox.Session) -> None:
     """Check extracted states, also against transformers."""
     _stage(session, "validate")

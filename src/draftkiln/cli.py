@@ -23,6 +23,8 @@ class Command(NamedTuple):
 COMMANDS = {
     "run": Command("run all stages of a recipe and print what came out", "draftkiln.pipeline"),
     "prepare": Command("conversations -> token ids and loss masks", "draftkiln.prepare.command"),
+    "show": Command("show a sample with its trained tokens coloured", "draftkiln.prepare.show"),
+    "regenerate": Command("have the target answer prompts, write conversations", "draftkiln.prepare.regenerate"),
     "extract": Command("token ids -> hidden states of the target", "draftkiln.extract.command"),
     "merge": Command("make one run of the shards that several hosts extracted", "draftkiln.extract.merge"),
     "validate": Command("check extracted states, also against a reference", "draftkiln.validate.command"),
@@ -31,6 +33,7 @@ COMMANDS = {
     "evaluate": Command("serve target and draft, measure the acceptance length", "draftkiln.evaluate.command"),
     "status": Command("show how far a run is", "draftkiln.extract.status"),
     "bench": Command("measure extraction beside plain prefill", "draftkiln.extract.bench"),
+    "bench-prepare": Command("measure preparation beside speculators' own", "draftkiln.prepare.bench"),
     "make-target": Command("write a small made-up target from a seed", "draftkiln.target.make_command"),
     "fetch-target": Command("fetch a pinned target, hash-checked", "draftkiln.target.fetch_command"),
     "recipes": Command("list, copy and validate recipes", "draftkiln.recipe.command"),

@@ -7,7 +7,7 @@ Layout:
     RUN/logs/<stage>.log     the whole log of a stage, tracebacks included
     RUN/<stage>/stage.json   record of a finished stage: inputs (hashes, settings), results, stack
     RUN/prepare/dataset/     datasets folder {input_ids, loss_mask, seq_len}
-    RUN/prepare/held_out.jsonl, prepare/report.json
+    RUN/prepare/held_out.jsonl, prepare/prepare-report.json
     RUN/extract/hidden_states/hs_{i}.safetensors, extract/manifest.jsonl
     RUN/validate/report.json
     RUN/train/checkpoints/…, train/curve.jsonl

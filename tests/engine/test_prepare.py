@@ -18,14 +18,15 @@ ROOT = Path(__file__).parents[2]
 NAMED = dict(part.split("=", 1) for part in os.environ.get("DRAFTKILN_PREPARE_PYTHONS", "").split(",") if part)
 
 
-@pytest.fixture(scope="module", params=["spec0.3.0-vllm0.16.0-cpu", "spec0.9.0-vllm0.32.0-cpu"])
-def outcomes(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("prepare")
-    python = NAMED.get(request.param) or environment.python_of(request.param)
+STACKS = ["spec0.3.0-vllm0.16.0-cpu", "spec0.9.0-vllm0.32.0-cpu"]
+
+
+def run(program, stack, folder):
+    python = NAMED.get(stack) or environment.python_of(stack)
     read, written = os.pipe()
     try:
         done = subprocess.run(
-            [python, ROOT / "tests" / "engine" / "programs" / "prepare.py", folder],
+            [python, ROOT / "tests" / "engine" / "programs" / program, folder],
             env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"},
             stdin=read,
             capture_output=True,
@@ -38,6 +39,16 @@ def outcomes(request, tmp_path_factory):
         os.close(written)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads((folder / "outcomes.json").read_text())
+
+
+@pytest.fixture(scope="module", params=STACKS)
+def outcomes(request, tmp_path_factory):
+    return run("prepare.py", request.param, tmp_path_factory.mktemp("prepare"))
+
+
+@pytest.fixture(scope="module", params=STACKS)
+def forms(request, tmp_path_factory):
+    return run("prepare_forms.py", request.param, tmp_path_factory.mktemp("forms"))
 
 
 @pytest.mark.parametrize(
@@ -94,3 +105,46 @@ def test_the_dataset_reads_back_as_the_trainer_reads_it(outcomes):
 def test_the_hash_of_the_dataset_follows_ids_and_masks_and_nothing_else(outcomes):
     assert outcomes["dataset"]["same_again"]
     assert not outcomes["dataset"]["other_mask"]
+
+
+@pytest.mark.parametrize(
+    ("name", "checked", "conversations"),
+    [
+        ("qwen3", "qwen3", ["no thinking", "reasoning", "tools"]),
+        ("llama3", "llama-3", ["two answers", "system"]),
+        ("gptoss", "gpt-oss", ["two answers", "reasoning", "tools"]),
+    ],
+)
+def test_case_18_ids_and_masks_of_checked_templates_are_those_written_out_by_hand(forms, name, checked, conversations):
+    assert forms["presets"][name] == {"checked": checked, **dict.fromkeys(conversations, "equal")}
+
+
+def test_case_20_a_slow_tokenizer_without_offsets_has_proved_masks_with_thinking_on_and_off(forms):
+    found = forms["kimi"]
+    assert (found["class"], found["fast"]) == ("TikTokenTokenizer", False)
+    assert found["off proof"] == found["on proof"] == "incremental rendering"
+    head = "<|im_user|>user<|im_middle|>Is this it?<|im_end|><|im_assistant|>assistant<|im_middle|><think>"
+    assert found["off"] == [[f"{head}</think>", False], ["Yes, this is é.<|im_end|>", True]]
+    assert found["on"] == [[head, False], ["because so</think>Yes, this is é.<|im_end|>", True]]
+
+
+def test_case_46_rows_give_the_same_ids_and_masks_in_every_container(forms):
+    found = forms["containers"]
+    assert len({one["sha256"] for one in found.values()}) == 1
+    assert found["jsonl"]["sources"] == [":1", ":2"]
+    assert found["parquet"]["sources"] == found["dataset"]["sources"] == [":row 1", ":row 2"]
+
+
+def test_the_number_of_processes_changes_nothing(forms):
+    assert forms["two workers"]["sha256"] == forms["containers"]["jsonl"]["sha256"]
+
+
+def test_only_finished_files_are_left(forms):
+    assert forms["containers"]["jsonl"]["left"] == ["dataset", "refused.jsonl", "sources.jsonl"]
+    assert forms["interrupted"] == []
+
+
+def test_case_47_files_that_are_no_parquet_are_told(forms):
+    for name in ("cut.parquet", "text.parquet", "none.parquet"):
+        assert forms["bad"][name].startswith(f"DataError: /{name}: cannot be read as conversations")
+    assert "it is a directory" in forms["bad"][""]

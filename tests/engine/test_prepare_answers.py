@@ -48,3 +48,12 @@ def test_what_a_crash_cut_off_is_asked_for_again_and_nothing_else(outcomes):
 def test_a_row_that_the_server_refuses_is_counted_with_its_reason(outcomes):
     assert list(outcomes["failed"]) == ["made:7"]
     assert "the server answered 400" in outcomes["failed"]["made:7"]
+
+
+def test_conversations_are_regenerated_through_an_endpoint_and_asked_for_once(outcomes):
+    found = outcomes["regenerated"]
+    assert found["model"] == "target"
+    assert found["answers"] == found["expected"]
+    assert found["asked"] == [3, 0]
+    assert found["refused"] == {"no trained token": 1}
+    assert found["sampling"] == {"max_tokens": 12, "temperature": 0.0, "top_p": 1.0, "seed": 0}

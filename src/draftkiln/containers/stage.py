@@ -102,9 +102,8 @@ def _read(recipe: Recipe) -> list[Mount]:
 
     target = ensure(recipe.target.source).absolute()
     found = [target]
-    source = getattr(recipe.data.source, "path", None)
-    if source is not None:
-        found.append(Path(source).absolute())
+    parts = getattr(recipe.data.source, "several", (recipe.data.source,))
+    found += [Path(path).absolute() for part in parts if (path := getattr(part, "path", None)) is not None]
     hub = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
     # Files of a hub snapshot are links into this cache.
     found += [hub.absolute()] if target.resolve().is_relative_to(hub.resolve()) and hub.is_dir() else []

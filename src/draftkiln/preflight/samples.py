@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from draftkiln.recipe.model import SyntheticData
+from draftkiln.recipe.model import PathData, SeveralData, SyntheticData
 
 if TYPE_CHECKING:
     from draftkiln.recipe.model import Data
 
 _BLOCK = 1 << 20
+_NOT_LINES = {".json", ".parquet"}
 
 
 def count(data: Data) -> int | None:
-    """The most samples that `data` can make, None where its file cannot be read."""
+    """The most samples that `data` can make, None where its files cannot be counted by their lines."""
     if isinstance(data.source, SyntheticData):
         found = data.source.synthetic
     else:
         try:
-            lines = _lines(Path(data.source.path).expanduser())
+            lines = _rows(data)
         except OSError:
+            return None
+        if lines is None:
             return None
         found = max(lines - data.held_out, 0)
     return found if data.limit is None else min(found, data.limit)
+
+
+def _rows(data: Data) -> int | None:
+    source = data.source
+    parts = source.several if isinstance(source, SeveralData) else (source,)
+    if data.too_long == "split" or not all(isinstance(part, PathData) for part in parts):
+        return None
+    files = [(Path(part.path).expanduser(), part.weight) for part in parts if isinstance(part, PathData)]
+    if any(file.suffix in _NOT_LINES for file, _ in files):
+        return None
+    return sum(_lines(file) * math.ceil(weight) for file, weight in files)
 
 
 def _lines(file: Path) -> int:

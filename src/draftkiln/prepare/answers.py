@@ -6,9 +6,8 @@ Ids go both ways, so nothing is rendered or tokenized a second time: a sample is
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
-import json
-import os
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from draftkiln import arithmetic, durable
 from draftkiln.errors import EngineError
 from draftkiln.prepare import server
-from draftkiln.prepare.rows import RefusedRowError
-from draftkiln.prepare.samples import Sample
+from draftkiln.prepare.answerstore import Answer, Prompt, Store
+from draftkiln.prepare.outcome import RefusedRowError, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -25,76 +24,32 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from draftkiln.prepare.rows import Conversation
-    from draftkiln.prepare.samples import Limits, Outcome
+    from draftkiln.prepare.conversation import Conversation
+    from draftkiln.prepare.outcome import Outcome
+    from draftkiln.prepare.samples import Limits
     from draftkiln.recipe.model import Answers
     from draftkiln.stage import Context
     from draftkiln.stagelog import Terminal
 
 FILE = "answers.jsonl"
-_SYNC_ROWS = 32
-_SYNC_SECONDS = 2.0
 _FIRST_PAUSE_S = 0.5
 _LONGEST_ANSWER_S = 3600.0
 
 
 @dataclass(frozen=True)
-class Prompt:
-    """One request: its number among all prompts, the row it belongs to and its token ids."""
+class Endpoint:
+    """A server that answers: its address, the name it serves the target under, and where to look when it fails."""
 
-    number: int
-    source: str
-    ids: list[int]
+    url: str
+    model: str = server.MODEL
+    see: str = "see logs/answers-server.log"
+    key: str | None = None
+    """Sent as a bearer token."""
 
-
-@dataclass(frozen=True)
-class Answer:
-    """What the target wrote: ids with the end-of-turn token where it stopped by itself (`finish` = stop)."""
-
-    key: str
-    ids: list[int]
-    text: str
-    finish: str
-
-
-class Store:
-    """Answers on disk, one JSON object a line, appended and synced in groups; a line cut by a crash is dropped."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.answers: dict[str, Answer] = {}
-        good = 0
-        if path.exists():
-            for line in path.read_bytes().splitlines(keepends=True):
-                if not line.endswith(b"\n"):
-                    break
-                answer = Answer(**json.loads(line))
-                self.answers[answer.key] = answer
-                good += len(line)
-            os.truncate(path, good)
-        self._file = path.open("ab")
-        self._waiting = 0
-        self._synced = time.monotonic()
-
-    def add(self, answer: Answer) -> None:
-        """Append an answer; it is durable after at most 32 answers or 2 s, and always after `close`."""
-        self.answers[answer.key] = answer
-        with durable.storage_errors(self.path):
-            self._file.write(json.dumps(vars(answer), ensure_ascii=False).encode() + b"\n")
-            self._waiting += 1
-            if self._waiting >= _SYNC_ROWS or time.monotonic() - self._synced > _SYNC_SECONDS:
-                self._sync()
-
-    def close(self) -> None:
-        """Make everything durable."""
-        with durable.storage_errors(self.path):
-            self._sync()
-            self._file.close()
-
-    def _sync(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._waiting, self._synced = 0, time.monotonic()
+    @classmethod
+    def of_port(cls, port: int) -> Endpoint:
+        """The server that this program started."""
+        return cls(f"http://{server.HOST}:{port}")
 
 
 @dataclass
@@ -119,8 +74,8 @@ class Job:
         """Prompts whose answers are not on disk."""
         return [prompt for prompt in prompts if self.key(prompt) not in self.store.answers]
 
-    async def ask_all(self, prompts: Sequence[Prompt], port: int) -> None:
-        """Ask the server at `port`, `concurrency` requests in flight.
+    async def ask_all(self, prompts: Sequence[Prompt], endpoint: Endpoint) -> None:
+        """Ask a server, `concurrency` requests in flight.
 
         Raises:
             EngineError: the server cannot be reached any more.
@@ -131,25 +86,27 @@ class Job:
         self._began = time.monotonic()
         waiting = iter(prompts)
         client = httpx.AsyncClient(
-            base_url=f"http://{server.HOST}:{port}",
+            base_url=endpoint.url,
+            headers={"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {},
             timeout=_LONGEST_ANSWER_S,
             limits=httpx.Limits(max_connections=None),
         )
         async with client:
-            await asyncio.gather(*(self._work(client, waiting) for _ in range(self.settings.concurrency)))
+            await asyncio.gather(*(self._work(client, endpoint, waiting) for _ in range(self.settings.concurrency)))
 
-    async def _work(self, client: httpx.AsyncClient, waiting: Iterator[Prompt]) -> None:
+    async def _work(self, client: httpx.AsyncClient, endpoint: Endpoint, waiting: Iterator[Prompt]) -> None:
         import httpx
 
         for prompt in waiting:
-            body = request(prompt, self.settings, self.limits.max_tokens - len(prompt.ids))
+            room = self.limits.max_tokens - len(prompt.ids)
+            body = request(prompt, self.settings, room) | {"model": endpoint.model}
             try:
                 choice = await retried(functools.partial(_post, client, body), self.settings.retries)
             except httpx.TransportError as error:
                 raise EngineError(
                     "the server of the target cannot be reached any more",
                     why=f"{type(error).__name__}: {error}",
-                    fix="see logs/answers-server.log; run the same command again, answers that are written stay",
+                    fix=f"{endpoint.see}; run the same command again, answers that are written stay",
                 ) from error
             except EngineError as error:
                 self.failed[prompt.source] = error.what
@@ -192,31 +149,60 @@ def write(
     Returns:
         Facts for the report: sampling settings, tokens, seconds, tokens per second, how answers ended.
     """
+    wanted = [Prompt(number, conversation.source, ids) for number, (conversation, ids) in enumerate(prompts)]
+    job, facts = answer_all(context, terminal, wanted, limits, context.run.folder("prepare") / FILE)
+    job.into_samples(wanted, outcome)
+    return facts
+
+
+def answer_all(
+    context: Context,
+    terminal: Terminal,
+    wanted: Sequence[Prompt],
+    limits: Limits,
+    file: Path,
+    endpoint: Endpoint | None = None,
+) -> tuple[Job, dict[str, Any]]:
+    """Have answers written to `file` until it holds all that can be had.
+
+    Args:
+        context: of the run, with `data.answers` in its recipe.
+        terminal: for progress.
+        wanted: prompts.
+        limits: longest sequence.
+        file: of the store.
+        endpoint: server to ask; without one the stack's own is started for the target.
+    """
     settings = context.recipe.data.answers
     if settings is None:
         raise ValueError("the recipe asks for no answers")
-    job = Job(settings, limits, Store(context.run.folder("prepare") / FILE), terminal)
-    wanted = [Prompt(number, conversation.source, ids) for number, (conversation, ids) in enumerate(prompts)]
+    job = Job(settings, limits, Store(file), terminal)
     seconds = started = 0.0
     try:
         missing = job.missing(wanted)
         if missing:
-            terminal.line(f"prepare: {len(missing)} of {len(wanted)} answers to write; the target's server starts")
+            where = f"asked at {endpoint.url}" if endpoint else "the target's server starts"
+            terminal.line(f"prepare: {len(missing)} of {len(wanted)} answers to write; {where}")
             began = time.monotonic()
-            with server.running(
-                context.target,
-                context.run.log("answers-server"),
-                max_model_len=limits.max_tokens,
-                max_num_seqs=settings.concurrency,
-                options=_options(context),
-            ) as port:
-                ready = time.monotonic()
-                asyncio.run(job.ask_all(missing, port))
-                started, seconds = ready - began, time.monotonic() - ready
+            with contextlib.nullcontext(endpoint) if endpoint else _own_server(context, limits, settings) as ready:
+                up = time.monotonic()
+                asyncio.run(job.ask_all(missing, ready))
+                started, seconds = up - began, time.monotonic() - up
     finally:
         job.store.close()
-    job.into_samples(wanted, outcome)
-    return _facts(job, wanted, started, seconds)
+    return job, _facts(job, wanted, started, seconds)
+
+
+@contextlib.contextmanager
+def _own_server(context: Context, limits: Limits, settings: Answers) -> Iterator[Endpoint]:
+    with server.running(
+        context.target,
+        context.run.log("answers-server"),
+        max_model_len=limits.max_tokens,
+        max_num_seqs=settings.concurrency,
+        options=_options(context),
+    ) as port:
+        yield Endpoint.of_port(port)
 
 
 def sampling(settings: Answers) -> dict[str, Any]:

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import signal
+import time
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from draftkiln import durable, stage
-from draftkiln.errors import DataError
-from draftkiln.prepare import output, rows, samples, synthetic, tokenizer
-from draftkiln.prepare.rows import Conversation, RefusedRowError
-from draftkiln.prepare.template import Template
-from draftkiln.recipe.model import MakeTarget, PathData, SyntheticData
+from draftkiln.errors import DataError, DraftkilnError, ExitCode
+from draftkiln.prepare import output, pool, presets, samples, split, synthetic, tokencount, tokenizer
+from draftkiln.prepare.conversation import Conversation
+from draftkiln.prepare.outcome import Refusal, RefusedRowError
+from draftkiln.prepare.samples import Renderer
+from draftkiln.prepare.template import Template, template_text
+from draftkiln.recipe.model import HubData, MakeTarget, SyntheticData
 from draftkiln.target import language
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
+    from pathlib import Path
 
-    from draftkiln.recipe.model import Data, Recipe
+    from draftkiln.prepare.conversation import Row
+    from draftkiln.prepare.outcome import Outcome
+    from draftkiln.prepare.split import Split
+    from draftkiln.recipe.model import Recipe
     from draftkiln.stage import Context
     from draftkiln.stagelog import Terminal
 
@@ -25,59 +33,105 @@ HeldOut = list[tuple[Conversation, list[int]]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments every stage takes."""
+    """Add the arguments every stage takes, and the number of processes."""
     stage.add_arguments(parser)
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="processes that render rows (default: one a core); changes no result"
+    )
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Run the stage."""
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    allow_network_if_asked(arguments.recipe)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     tokenizer.close_stdin()
-    return stage.run("prepare", arguments, _prepare, error=DataError, read=_read)
+    signal.signal(signal.SIGTERM, _terminated)
+    workers = arguments.workers or pool.default_workers()
+
+    def body(context: Context, terminal: Terminal) -> dict[str, Any]:
+        return prepare(context, terminal, workers)
+
+    return stage.run("prepare", arguments, body, error=DataError, read=_read)
+
+
+def _terminated(_number: int, _frame: object) -> NoReturn:
+    raise SystemExit(ExitCode.TERMINATED)
+
+
+def allow_network_if_asked(recipe: Path) -> None:
+    """Keep the Hub's libraries offline unless the recipe's data are to be fetched."""
+    from draftkiln.recipe.load import load
+
+    try:
+        source = load(recipe).data.source
+    except DraftkilnError:
+        return  # it is told where the stage reads the recipe
+    if not (isinstance(source, HubData) and source.network):
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def load_template(context: Context) -> Template:
+    """The target's template, its special tokens held to the recipe.
+
+    Raises:
+        TargetError: the tokenizer cannot be loaded, or a token that must be whole is not.
+    """
+    target = context.recipe.target
+    loaded = tokenizer.load(context.target, trust_remote_code=target.trust_remote_code)
+    tokenizer.check_single_tokens(loaded, target.must_be_single_token)
+    return Template(loaded, target.template_arguments)
 
 
 def _read(recipe: Recipe, target: Path) -> dict[str, Any]:
     """Hashes of what the stage reads besides the recipe."""
     inputs: dict[str, Any] = {"tokenizer": tokenizer.hashes(target)}
-    source = recipe.data.source
-    if isinstance(source, PathData):
-        file = Path(source.path)
-        inputs["data_sha256"] = durable.sha256_file(file) if file.is_file() else None
+    hashes = [tokenizer.content_hash(source.path) for source in split.sources(recipe.data)]
+    if hashes:
+        inputs["data_sha256"] = hashes[0] if len(hashes) == 1 else hashes
     return inputs
 
 
-def _prepare(context: Context, terminal: Terminal) -> dict[str, Any]:
-    recipe, data = context.recipe, context.recipe.data
-    loaded = tokenizer.load(context.target, trust_remote_code=recipe.target.trust_remote_code)
-    tokenizer.check_single_tokens(loaded, recipe.target.must_be_single_token)
-    template = Template(loaded, recipe.target.template_arguments)
+def prepare(context: Context, terminal: Terminal, workers: int = 1) -> dict[str, Any]:
+    """Make the samples of a recipe; gives what the stage records."""
+    data = context.recipe.data
+    template = load_template(context)
     proof = template.prove()
-    outcome = samples.Outcome()
     limits = samples.Limits(data.max_tokens, data.too_long)
-
-    held_out, facts = _fill(context, terminal, template, limits, outcome)
-    if not held_out and data.held_out:
-        raise DataError("no prompt is held out", why="no conversation of the data can be a prompt", fix="mend the data")
-    samples.check_share(outcome, data.max_refused)
-
     folder = context.run.folder("prepare")
-    report = output.report(
-        outcome,
-        len(held_out),
-        {"tokenizer": type(loaded).__name__, "mask_proved_by": proof.method, "end_of_turn": proof.end_of_turn, **facts},
-    )
-    durable.write_json(folder / "report.json", report)
-    held_out_sha256 = output.write_held_out(folder, held_out)
-    dataset_sha256 = output.write_dataset(folder, outcome.samples)
-    for line in output.table(report):
-        terminal.line(f"prepare: {line}")
+    text = template_text(template.tokenizer)
+    for note in presets.notes(text):
+        terminal.line(f"prepare: {note}")
+    with output.writing(folder) as outcome:
+        held_out, facts = _fill(
+            context, terminal, Renderer(template, limits, data.reasoning, data.raw_text), outcome, workers
+        )
+        facts = {**facts, **tokencount.facts(context, outcome)}
+        checked = presets.of(text)
+        about = {
+            "tokenizer": type(template.tokenizer).__name__,
+            "checked_template": checked.name if checked else None,
+            "mask_proved_by": proof.method,
+            "end_of_turn": proof.end_of_turn,
+        }
+        report = output.report(outcome, len(held_out), {**about, **facts})
+        outcome.finish_refusals()
+        durable.write_json(folder / output.REPORT, report)
+        for line in output.table(report):
+            terminal.line(f"prepare: {line}")
+        if not held_out and data.held_out:
+            raise DataError(
+                "no prompt is held out", why="no conversation of the data can be a prompt", fix="mend the data"
+            )
+        samples.check_share(outcome, data.max_refused)
+        held_out_sha256 = output.write_held_out(folder, held_out)
+        dataset_sha256 = outcome.finish()
+    tokencount.write(folder, outcome, dataset_sha256, context)
     return {
-        "samples": len(outcome.samples),
+        "samples": outcome.kept_samples,
         "tokens": report["tokens"],
         "trained_tokens": report["trained_tokens"],
         "held_out": len(held_out),
-        "refused": len(outcome.refusals),
+        "refused": outcome.refused_rows,
         "dataset_sha256": dataset_sha256,
         "held_out_sha256": held_out_sha256,
         **facts,
@@ -85,73 +139,59 @@ def _prepare(context: Context, terminal: Terminal) -> dict[str, Any]:
 
 
 def _fill(
-    context: Context, terminal: Terminal, template: Template, limits: samples.Limits, outcome: samples.Outcome
+    context: Context, terminal: Terminal, renderer: Renderer, outcome: Outcome, workers: int
 ) -> tuple[HeldOut, dict[str, Any]]:
     """Fill `outcome` from the recipe's source; returns the held-out prompts and facts for the report."""
-    data = context.recipe.data
+    data, template, limits = context.recipe.data, renderer.template, renderer.limits
     if isinstance(data.source, SyntheticData):
         answer = language.answer if isinstance(context.recipe.target.source, MakeTarget) else None
         made = synthetic.conversations(template, data.source, data.max_tokens, answer)
         apart = synthetic.held_out(template, data.held_out, data.source.seed)
         samples.from_conversations(made, template, limits, data.reasoning, outcome)
-        return _prompts(apart, template, limits, outcome), {}
-    taught, held_out = _split(data, data.source, template, limits, outcome)
+        return prompts(apart, template, limits, outcome), {}
+    divided = split.of(data)
+    held_out = prompts(divided.held_out, template, limits, outcome)
     if data.answers is None:
-        samples.from_conversations(taught, template, limits, data.reasoning, outcome)
-        return held_out, {}
+        return held_out, _rendered(divided, renderer, outcome, terminal, workers)
     from draftkiln.prepare import answers
 
-    prompts = _prompts(taught, template, limits, outcome)
-    facts = answers.write(context, terminal, prompts, limits, outcome)
-    return held_out, {"answers": facts}
+    asked = prompts(conversations(divided.taught(outcome), outcome), template, limits, outcome)
+    return held_out, {"answers": answers.write(context, terminal, asked, limits, outcome)}
 
 
-def _split(
-    data: Data, source: PathData, template: Template, limits: samples.Limits, outcome: samples.Outcome
-) -> tuple[list[Conversation], HeldOut]:
-    """Conversations to learn from, and the last `held_out` as prompts; none of the first asks one of the second."""
-    found: list[Conversation] = []
-    for row in rows.read(Path(source.path), prompts_only=data.answers is not None, limit=data.limit):
+def _rendered(divided: Split, renderer: Renderer, outcome: Outcome, terminal: Terminal, workers: int) -> dict[str, Any]:
+    began = time.monotonic()
+    for made in pool.render(renderer, divided.taught(outcome), workers):
+        samples.record(made, outcome)
+        rows = outcome.kept_rows + outcome.refused_rows
+        terminal.progress(f"prepare: {rows} rows, {rows / (time.monotonic() - began):.0f} a second")
+    samples.refuse_too_long(outcome, renderer.limits)
+    rows = outcome.kept_rows + outcome.refused_rows
+    return {"rows_per_second": round(rows / (time.monotonic() - began), 1)}
+
+
+def conversations(found: Iterator[Row | Refusal], outcome: Outcome) -> list[Conversation]:
+    """The conversations among rows; refused ones go to the account."""
+    kept = []
+    for row in found:
         if isinstance(row, Conversation):
-            found.append(row)
-        else:
-            outcome.refusals.append(row)
-    if len(found) <= data.held_out:
-        refused = f"; {len(outcome.refusals)} rows are refused: {outcome.reasons()}" if outcome.refusals else ""
-        raise DataError(
-            f"{source.path}: {len(found)} conversations are too few",
-            why=f"data.held_out sets {data.held_out} apart and none is left to train on{refused}",
-            fix="add rows, or lower data.held_out",
-        )
-    apart = found[len(found) - data.held_out :]
-    held_out = _prompts(apart, template, limits, outcome)
-    asked = {_key(conversation) for conversation in apart}
-    taught, doubled = [], RefusedRowError("its prompt is held out for evaluation")
-    for conversation in found[: len(found) - data.held_out]:
-        if _key(conversation) in asked:
-            outcome.refuse(conversation.source, doubled)
-        else:
-            taught.append(conversation)
-    outcome.counts["doubled ids"] = len(found) - len({row.row_id or row.source for row in found})
-    return taught, held_out
+            kept.append(row)
+        elif isinstance(row, Refusal):
+            outcome.note(row)
+    return kept
 
 
-def _key(conversation: Conversation) -> str:
-    return durable.sha256_json(conversation.prompt())
-
-
-def _prompts(
-    conversations: list[Conversation], template: Template, limits: samples.Limits, outcome: samples.Outcome
-) -> HeldOut:
+def prompts(found: list[Conversation], template: Template, limits: samples.Limits, outcome: Outcome) -> HeldOut:
     """The prompts of conversations with their token ids; one that leaves no room for an answer is refused."""
-    prompts: HeldOut = []
-    for conversation in conversations:
-        prompt = Conversation(conversation.source, conversation.prompt())
+    asked: HeldOut = []
+    for conversation in found:
+        prompt = Conversation(conversation.source, conversation.prompt(), tools=conversation.tools)
+        bound = template.bound(tools=list(prompt.tools)) if prompt.tools else template
         try:
-            ids = template.ids(prompt.messages, generation_prompt=True)
+            ids = bound.ids(prompt.messages, generation_prompt=True)
             limits.check_prompt(ids)
         except RefusedRowError as error:
             outcome.refuse(conversation.source, error)
             continue
-        prompts.append((prompt, ids))
-    return prompts
+        asked.append((prompt, ids))
+    return asked

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal
 
-from draftkiln.prepare.rows import REASONING_FIELDS, Message, RefusedRowError
+from draftkiln.prepare.conversation import REASONING_FIELDS, Message
+from draftkiln.prepare.outcome import RefusedRowError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,9 +51,11 @@ def arrange(
         if turn["role"] != "assistant":
             arranged.append(turn)
             continue
-        inline, answer = split(turn["content"])
+        content = turn["content"]
+        inline, answer = split(content) if content is not None else ("", None)
         reasoning = str(turn.get("reasoning", "")).strip() or inline
-        plain: Message = {"role": "assistant", "content": answer}
+        rest = {key: value for key, value in turn.items() if key not in {"content", "reasoning"}}
+        plain: Message = rest | {"content": answer}
         if policy == "drop" or not reasoning:
             arranged.append(plain)
             continue
@@ -60,7 +63,7 @@ def arrange(
         if template_reads_field:
             arranged.append(plain | dict.fromkeys(REASONING_FIELDS, reasoning))
         else:
-            arranged.append({"role": "assistant", "content": turn["content"]})
+            arranged.append(rest | {"content": content})
     return arranged, expected
 
 

@@ -1,60 +1,27 @@
-"""Conversations to samples: rendered, masked, cut to length, each kept or refused by name."""
+"""Rows to samples: rendered, masked, cut to length, each kept or refused by name."""
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field, replace
+import functools
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from draftkiln.errors import DataError
-from draftkiln.prepare import reasoning
-from draftkiln.prepare.rows import Conversation, Refusal, RefusedRowError
+from draftkiln.prepare import rawtext, reasoning, toolcalls, turns
+from draftkiln.prepare.conversation import TextRow
+from draftkiln.prepare.outcome import EXAMPLES, Refusal, RefusedRowError, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from draftkiln.prepare.conversation import Conversation, Row
+    from draftkiln.prepare.outcome import Outcome
     from draftkiln.prepare.reasoning import Policy
     from draftkiln.prepare.template import Template
+    from draftkiln.recipe.model import RawText
 
-TooLong = Literal["cut", "drop", "refuse"]
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One training sequence: `input_ids` int `[T]`, `loss_mask` 0/1 `[T]` (1 = trained), and where it came from."""
-
-    source: str
-    input_ids: list[int]
-    loss_mask: list[int]
-    cut_tokens: int = 0
-    """Tokens cut from its end."""
-
-
-@dataclass
-class Outcome:
-    """What became of every row."""
-
-    samples: list[Sample] = field(default_factory=list)
-    refusals: list[Refusal] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-    """Rows that something happened to without refusing them, by what happened."""
-
-    def add(self, sample: Sample) -> None:
-        """Keep a sample."""
-        self.samples.append(sample)
-        self.counts["cut"] += sample.cut_tokens > 0
-
-    def reasons(self) -> str:
-        """Each reason of a refusal with its count and the first row."""
-        first: dict[str, Refusal] = {}
-        for refusal in self.refusals:
-            first.setdefault(refusal.reason, refusal)
-        counted = Counter(refusal.reason for refusal in self.refusals).most_common()
-        return "; ".join(f"{count} x {reason}, the first: {first[reason].place()}" for reason, count in counted)
-
-    def refuse(self, source: str, error: RefusedRowError) -> None:
-        """Refuse a row."""
-        self.refusals.append(Refusal(source, error.reason, error.detail))
+TooLong = Literal["cut", "split", "drop", "refuse"]
+_TOO_LONG = "too long"
 
 
 @dataclass(frozen=True)
@@ -81,8 +48,8 @@ class Limits:
         """
         length = len(sample.input_ids)
         if length > self.max_tokens:
-            if self.too_long != "cut":
-                raise RefusedRowError("too long", f"{length} tokens, the recipe allows {self.max_tokens}")
+            if self.too_long in {"drop", "refuse"}:
+                raise RefusedRowError(_TOO_LONG, f"{length} tokens, the recipe allows {self.max_tokens}")
             sample = replace(
                 sample,
                 input_ids=sample.input_ids[: self.max_tokens],
@@ -96,45 +63,142 @@ class Limits:
             raise RefusedRowError("no trained token", detail)
         return sample
 
+    def parts(self, sample: Sample) -> tuple[Sample, ...]:
+        """The samples that a row gives: one, or where the recipe splits, pieces one after the other.
+
+        A piece begins where the one before it ends, in the middle of a turn where need be; one without a trained token
+        is left out.
+
+        Raises:
+            RefusedRowError: as `apply` does.
+        """
+        length = len(sample.input_ids)
+        if self.too_long != "split" or length <= self.max_tokens:
+            return (self.apply(sample),)
+        pieces = tuple(
+            replace(
+                sample,
+                source=f"{sample.source} part {number}",
+                input_ids=sample.input_ids[start : start + self.max_tokens],
+                loss_mask=sample.loss_mask[start : start + self.max_tokens],
+            )
+            for number, start in enumerate(range(0, length, self.max_tokens), 1)
+        )
+        trained = tuple(piece for piece in pieces if any(piece.loss_mask))
+        if not trained:
+            raise RefusedRowError("no trained token", f"in none of its {len(pieces)} parts")
+        return trained
+
+
+@dataclass(frozen=True)
+class Made:
+    """What one row gave: its samples, and what happened to it besides."""
+
+    parts: tuple[Sample, ...]
+    counts: tuple[str, ...] = ()
+
+    def into(self, outcome: Outcome) -> None:
+        """Add it to the account."""
+        outcome.add(*self.parts)
+        outcome.counts.update(self.counts)
+
+
+@dataclass(frozen=True)
+class Renderer:
+    """Turns rows into samples; without state between rows, so their order and number of workers change nothing."""
+
+    template: Template
+    limits: Limits
+    policy: Policy = "template"
+    raw_text: RawText | None = None
+
+    @functools.cached_property
+    def _reads_field(self) -> bool:
+        return self.template.reads_reasoning()
+
+    @functools.cached_property
+    def _special_tokens(self) -> turns.SpecialTokens:
+        return turns.SpecialTokens.of(self.template)
+
+    @functools.cached_property
+    def _call_style(self) -> toolcalls.Style | None:
+        return toolcalls.style_of(self.template)
+
+    def render(self, row: Row) -> Made | Refusal:
+        """The samples of a row, or why it has none."""
+        try:
+            if isinstance(row, TextRow):
+                return self._text(row)
+            return self._conversation(row)
+        except RefusedRowError as error:
+            return Refusal(row.source, error.reason, error.detail)
+
+    def _text(self, row: TextRow) -> Made:
+        if self.raw_text is None:
+            raise RefusedRowError("raw text without a rule", "the recipe has no data.raw_text")
+        ids, mask = rawtext.render(self.template.tokenizer, row.text, self.raw_text)
+        return Made(self.limits.parts(Sample(row.source, ids, mask)))
+
+    def _conversation(self, row: Conversation) -> Made:
+        messages, expected = reasoning.arrange(row.messages, self.policy, template_reads_field=self._reads_field)
+        template = self.template
+        if row.tools:
+            template = template.bound(tools=list(row.tools))
+        if any("tool_calls" in turn for turn in messages):
+            messages = toolcalls.arrange(messages, self._call_style)
+        self._special_tokens.refuse_special_tokens(messages)
+        rendered = template.render(messages)
+        if template.doubled_bos(rendered.input_ids):
+            raise RefusedRowError("the BOS token comes out twice")
+        text = template.text(messages)
+        turns.check(text, messages)
+        if row.tools or any("tool_calls" in turn for turn in messages):
+            toolcalls.check(text, template.text(turns.before_answers(messages)), messages, row.tools)
+        lost = reasoning.check(text, expected, self.policy) if expected else 0
+        happened = {
+            "reasoning left out": lost > 0,
+            "earlier answers untrained": rendered.untrained_answers > 0,
+            "trailing turns left out": row.dropped_turns > 0,
+        }
+        parts = self.limits.parts(Sample(row.source, rendered.input_ids, rendered.loss_mask))
+        return Made(parts, tuple(name for name, true in happened.items() if true))
+
 
 def from_conversations(
-    conversations: Iterable[Conversation], template: Template, limits: Limits, policy: Policy, outcome: Outcome
+    conversations: Iterable[Row], template: Template, limits: Limits, policy: Policy, outcome: Outcome
 ) -> None:
     """Render every conversation into `outcome`, as a sample or a refusal.
 
     Raises:
-        DataError: a conversation is too long and the recipe says refuse; all of them are named.
+        DataError: a conversation is too long and the recipe says refuse; the first of them are named.
     """
-    reads_field = template.reads_reasoning()
+    renderer = Renderer(template, limits, policy)
     for conversation in conversations:
-        try:
-            messages, expected = reasoning.arrange(conversation.messages, policy, template_reads_field=reads_field)
-            rendered = template.render(messages)
-            lost = reasoning.check(template.text(messages), expected, policy) if expected else 0
-            sample = Sample(conversation.source, rendered.input_ids, rendered.loss_mask)
-            outcome.add(limits.apply(sample))
-        except RefusedRowError as error:
-            outcome.refuse(conversation.source, error)
-            continue
-        outcome.counts["reasoning left out"] += lost > 0
-        outcome.counts["earlier answers untrained"] += rendered.untrained_answers > 0
-        outcome.counts["trailing turns left out"] += conversation.dropped_turns > 0
+        record(renderer.render(conversation), outcome)
     refuse_too_long(outcome, limits)
+
+
+def record(made: Made | Refusal, outcome: Outcome) -> None:
+    """Add what became of a row to the account."""
+    if isinstance(made, Refusal):
+        outcome.note(made)
+    else:
+        made.into(outcome)
 
 
 def refuse_too_long(outcome: Outcome, limits: Limits) -> None:
     """Fail where the recipe says `too_long: refuse` and something is.
 
     Raises:
-        DataError: naming every row that is too long.
+        DataError: naming the first rows that are too long.
     """
-    found = [refusal for refusal in outcome.refusals if refusal.reason == "too long"]
-    if limits.too_long != "refuse" or not found:
+    count = outcome.refused[_TOO_LONG]
+    if limits.too_long != "refuse" or not count:
         return
-    shown = "; ".join(f"{refusal.source}: {refusal.detail}" for refusal in found[:20])
-    more = f" and {len(found) - 20} more" if len(found) > 20 else ""  # noqa: PLR2004 - as many as the line above shows
+    shown = "; ".join(f"{refusal.source}: {refusal.detail}" for refusal in outcome.examples[_TOO_LONG])
+    more = f" and {count - EXAMPLES} more" if count > EXAMPLES else ""
     raise DataError(
-        f"{len(found)} samples are longer than data.max_tokens",
+        f"{count} samples are longer than data.max_tokens",
         why=shown + more,
         fix="raise data.max_tokens, or let data.too_long be `cut` or `drop`",
     )
@@ -146,7 +210,7 @@ def check_share(outcome: Outcome, max_refused: float) -> None:
     Raises:
         DataError: with the count of each reason and the first row of each.
     """
-    refused, kept = len(outcome.refusals), len(outcome.samples)
+    refused, kept = outcome.refused_rows, outcome.kept_rows
     if kept and refused <= max_refused * (kept + refused):
         return
     what = f"{refused} of {kept + refused} rows are refused"

@@ -16,7 +16,7 @@ from draftkiln.cause import last_error
 from draftkiln.errors import EngineError, ExitCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 HOST = "127.0.0.1"
@@ -60,12 +60,26 @@ def running(
     Raises:
         EngineError: it ended, or was not ready within an hour; the message holds its last error line.
     """
+
+    def line(port: int) -> list[str]:
+        return command(target, port, max_model_len=max_model_len, max_num_seqs=max_num_seqs, options=options)
+
+    with started(line, log) as port:
+        yield port
+
+
+@contextlib.contextmanager
+def started(line: Callable[[int], list[str]], log: Path) -> Iterator[int]:
+    """Run a server with a `/health` page while the context lasts; `line` gives its command line for a port.
+
+    Raises:
+        EngineError: it ended, or was not ready within an hour; the message holds its last error line.
+    """
     port = _free_port()
     environment = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", **os.environ}
-    arguments = command(target, port, max_model_len=max_model_len, max_num_seqs=max_num_seqs, options=options)
     with log.open("ab") as output:
         process = subprocess.Popen(
-            arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True
+            line(port), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True
         )
     before = signal.signal(signal.SIGTERM, _terminated)
     try:

@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from draftkiln.errors import DataError
-from draftkiln.prepare.rows import Conversation, Message
+from draftkiln.prepare.conversation import Conversation, Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable

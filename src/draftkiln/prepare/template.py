@@ -7,17 +7,19 @@ the answer, must be a prefix of the whole; so no token before the boundary can b
 
 from __future__ import annotations
 
+import copy
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from draftkiln.errors import DataError
-from draftkiln.prepare.rows import REASONING_FIELDS, RefusedRowError
+from draftkiln.prepare.conversation import REASONING_FIELDS
+from draftkiln.prepare.outcome import RefusedRowError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from draftkiln.prepare.rows import Message
+    from draftkiln.prepare.conversation import Message
 
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _EMPTY_BLOCK = re.compile(r"\s*(?:<think>)?\s*</think>")
@@ -53,7 +55,13 @@ class Template:
         self.arguments = dict(arguments or {})
         added = getattr(tokenizer, "added_tokens_decoder", {})
         self.special_ids = set(tokenizer.all_special_ids) | {number for number, token in added.items() if token.special}
-        self.marks_generation = bool(tokenizer.is_fast) and bool(_GENERATION.search(_template_text(tokenizer)))
+        self.marks_generation = bool(tokenizer.is_fast) and bool(_GENERATION.search(template_text(tokenizer)))
+
+    def bound(self, **arguments: Any) -> Template:
+        """This template with further arguments, such as the `tools` of a row."""
+        other = copy.copy(self)
+        other.arguments = self.arguments | arguments
+        return other
 
     def ids(self, messages: Sequence[Message], *, generation_prompt: bool = False) -> list[int]:
         """Token ids of `messages`, with or without the header after which the target answers.
@@ -64,7 +72,11 @@ class Template:
         return [int(number) for number in self._apply(messages, generation_prompt=generation_prompt)["input_ids"]]
 
     def text(self, messages: Sequence[Message]) -> str:
-        """The rendered text of `messages`."""
+        """The rendered text of `messages`.
+
+        Raises:
+            RefusedRowError: the template raised.
+        """
         rendered = self._apply(messages, tokenize=False, return_dict=False)
         return str(rendered)
 
@@ -109,7 +121,7 @@ class Template:
         Raises:
             DataError: they cannot be proved right; the message names the tokenizer's class and the reason.
         """
-        if not _template_text(self.tokenizer):
+        if not template_text(self.tokenizer):
             raise self._unproved("the tokenizer has no chat template")
         try:
             thoughts = dict.fromkeys(REASONING_FIELDS, "A thought.") if self._wants_reasoning() else {}
@@ -150,7 +162,7 @@ class Template:
             raise self._unproved(self._divergence(prompt, ids))
         if ids[end - 1] not in self.special_ids:
             raise self._unproved("no special token ends an answer, so the draft could not learn to stop")
-        if self._doubled_bos(ids):
+        if self.doubled_bos(ids):
             raise self._unproved("the BOS token comes out twice")
 
     def _span(self, ids: list[int], messages: Sequence[Message], position: int) -> tuple[int, int]:
@@ -211,7 +223,8 @@ class Template:
         except Exception as error:  # templates raise what they like; jinja's own error derives straight from Exception
             raise RefusedRowError("the template raised", f"{type(error).__name__}: {error}") from error
 
-    def _doubled_bos(self, ids: list[int]) -> bool:
+    def doubled_bos(self, ids: list[int]) -> bool:
+        """Whether `ids` begin with two BOS tokens."""
         bos = self.tokenizer.bos_token_id
         return bos is not None and ids[:2] == [bos, bos]
 
@@ -237,7 +250,8 @@ class Template:
         return [{"role": "user", "content": "A question."}, *turns]
 
 
-def _template_text(tokenizer: Any) -> str:
+def template_text(tokenizer: Any) -> str:
+    """Text of a tokenizer's chat template; empty where it has none."""
     template = getattr(tokenizer, "chat_template", None)
     if isinstance(template, dict):
         template = template.get("default", "")

@@ -93,6 +93,16 @@ def hashes(folder: Path) -> dict[str, str]:
     return {file.name: durable.sha256_file(file) for file in files if file.is_file()}
 
 
+def content_hash(path: Path) -> str | None:
+    """Sha256 of a file, or of the names and contents of a folder's files; None where nothing is."""
+    if path.is_file():
+        return durable.sha256_file(path)
+    if not path.is_dir():
+        return None
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    return durable.sha256_json({str(file.relative_to(path)): durable.sha256_file(file) for file in files})
+
+
 def _not_loaded(folder: Path, error: Exception, *, trust_remote_code: bool) -> TargetError:
     import transformers
 

@@ -124,6 +124,42 @@ def _answer_length(values: Values) -> Iterator[Contradiction]:
         )
 
 
+def _network_of_hub(values: Values) -> Iterator[Contradiction]:
+    if "hub" in values("data.source") and not values("data.source.network"):
+        yield Contradiction(
+            values.first_named("data.source.network", "data.source.hub"),
+            "a data set on the Hub without a network",
+            "nothing is fetched unless the recipe says so",
+            "add `network: true`, or fetch the files yourself and name them with `path`",
+        )
+
+
+def _no_files(values: Values) -> Iterator[Contradiction]:
+    source = values("data.source")
+    for key in ("several", "files"):
+        if key in source and not source[key]:
+            yield Contradiction(("data", "source", key), "no file is named", "nothing could be read", "name one")
+
+
+def _text_without_answers(values: Values) -> Iterator[Contradiction]:
+    if values("data.raw_text") is None:
+        return
+    if values("data.answers") is not None:
+        yield Contradiction(
+            ("data", "raw_text"),
+            "raw text cannot be answered anew",
+            "it has no prompt that the target's template would know",
+            "remove data.raw_text or data.answers",
+        )
+    if values.named("data.raw_text.answer_ends") and not values.named("data.raw_text.answer_begins"):
+        yield Contradiction(
+            ("data", "raw_text", "answer_ends"),
+            "an end of answers without a beginning",
+            "without `answer_begins` the whole text is trained",
+            "add `answer_begins`, or remove `answer_ends`",
+        )
+
+
 def _prompts(values: Values) -> Iterator[Contradiction]:
     prompts, held_out = values("evaluate.prompts"), values("data.held_out")
     if prompts > held_out:
@@ -201,6 +237,9 @@ RULES: tuple[Callable[[Values], Iterator[Contradiction]], ...] = (
     _limit_of_synthetic,
     _answers_of_synthetic,
     _answer_length,
+    _network_of_hub,
+    _no_files,
+    _text_without_answers,
     _prompts,
     _tokens_per_step,
     _steps_or_epochs,

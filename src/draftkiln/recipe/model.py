@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, NonNegativeInt, PositiveFloat, PositiveInt, Tag
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    SerializerFunctionWrapHandler,
+    Tag,
+    model_serializer,
+)
 
 from draftkiln import layers
 
@@ -144,11 +155,69 @@ class SyntheticData(Section):
     """Same seed and tokenizer, same conversations."""
 
 
-class PathData(Section):
-    """Conversations in a JSON-lines file, one object with `messages` a line."""
+class LaterSection(Section):
+    """A section that has grown: what a recipe leaves at its default is not recorded, so that earlier runs stay good."""
+
+    @model_serializer(mode="wrap")
+    def _without_later_defaults(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = written(self)
+        for name in self.added_later():
+            if getattr(self, name) == type(self).model_fields[name].get_default(call_default_factory=True):
+                content.pop(name, None)
+        return content
+
+    @classmethod
+    def added_later(cls) -> tuple[str, ...]:
+        """Fields that came after the first runs."""
+        return ()
+
+
+class PathData(LaterSection):
+    """Conversations in a file (JSON lines, a JSON list, Parquet) or in a folder that `datasets` saved."""
 
     path: str
-    """File, relative to the working directory."""
+    """File or folder, relative to the working directory."""
+    weight: PositiveFloat = 1.0
+    """Share of its rows that is taken, chosen by their content; 2.5 = each twice, and half of them once more."""
+
+    @classmethod
+    def added_later(cls) -> tuple[str, ...]:
+        """Fields that came after the first runs."""
+        return ("weight",)
+
+
+class SeveralData(Section):
+    """Conversations from several files or folders, one after the other."""
+
+    several: tuple[PathData, ...]
+    """Where they lie, each with its `weight`."""
+
+
+class HubData(Section):
+    """Files of a data set on the Hugging Face Hub, pinned by commit."""
+
+    hub: str
+    """Repository of the data set, such as `HuggingFaceH4/ultrachat_200k`."""
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    """Commit, 40 hex digits."""
+    files: tuple[str, ...]
+    """Files of the repository (.jsonl, .json, .parquet), read in this order."""
+    network: bool = False
+    """Whether they may be fetched; without it nothing is."""
+
+
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+
+
+class RawText(Section):
+    """How rows of raw text are trained: whole, or only what stands between marks."""
+
+    field: str = "text"
+    """Key of the text in a row."""
+    answer_begins: str | None = None
+    """Mark after which an answer begins; default: the whole text is trained."""
+    answer_ends: str | None = None
+    """Mark that ends an answer and is trained with it; default: an answer ends with the text."""
 
 
 class Answers(Section):
@@ -168,22 +237,30 @@ class Answers(Section):
     """Further tries of a request that failed; a row that fails them all is counted as failed."""
 
 
-DATA_FORMS: dict[str, type[Section]] = {"synthetic": SyntheticData, "path": PathData}
+DATA_FORMS: dict[str, type[Section]] = {
+    "synthetic": SyntheticData,
+    "path": PathData,
+    "several": SeveralData,
+    "hub": HubData,
+}
 DataSource = Annotated[
-    Annotated[SyntheticData, Tag("form:synthetic")] | Annotated[PathData, Tag("form:path")],
+    Annotated[SyntheticData, Tag("form:synthetic")]
+    | Annotated[PathData, Tag("form:path")]
+    | Annotated[SeveralData, Tag("form:several")]
+    | Annotated[HubData, Tag("form:hub")],
     Discriminator(lambda value: form_of(value, tuple(DATA_FORMS))),
 ]
 
 
-class Data(Section):
+class Data(LaterSection):
     """What the draft learns from."""
 
     source: DataSource
-    """Where conversations come from: one of `synthetic`, `path`."""
+    """Where conversations come from: one of `synthetic`, `path`, `several`, `hub` + `revision`."""
     max_tokens: PositiveInt = 512
     """Longest sample in tokens; longer conversations are handled as `too_long` says."""
-    too_long: Literal["cut", "drop", "refuse"] = "cut"
-    """What happens to a longer conversation."""
+    too_long: Literal["cut", "split", "drop", "refuse"] = "cut"
+    """What happens to a longer conversation: cut at its end, split into several samples, left out, or the run fails."""
     limit: PositiveInt | None = None
     """At most so many conversations of the file, counted from its start, held-out ones included."""
     reasoning: Literal["template", "keep", "drop"] = "template"
@@ -194,6 +271,17 @@ class Data(Section):
     """Write new answers with the target; default: keep those in the data."""
     held_out: NonNegativeInt = 40
     """Prompts set apart from the end of the data for `evaluate`, never trained on; 0 when nothing is evaluated."""
+    roles: dict[str, Role] = Field(default_factory=dict)
+    """Role names of the data beyond the usual ones, and the role that each means; any other refuses its row."""
+    raw_text: RawText | None = None
+    """How rows of raw text are trained; default: such rows are refused."""
+    duplicates: Literal["ignore", "count", "refuse"] = "ignore"
+    """Whether rows of the same content are looked for, and whether all but the first are refused."""
+
+    @classmethod
+    def added_later(cls) -> tuple[str, ...]:
+        """Fields that came after the first runs."""
+        return ("roles", "raw_text", "duplicates")
 
 
 class Extract(Section):

@@ -30,6 +30,9 @@ def section_at(where: Location, plain: Any) -> type[Section] | None:
     """Section that stands at `where` in the recipe `plain`; None where none does or its form is not clear."""
     section: type[Section] | None = Recipe
     for depth, key in enumerate(where, 1):
+        if isinstance(key, int):
+            plain = plain[key] if isinstance(plain, list) and key < len(plain) else None
+            continue
         plain = plain.get(key) if isinstance(plain, dict) else None
         if where[:depth] in FORMS:
             forms = FORMS[where[:depth]]

@@ -5,13 +5,15 @@ Run by a stack's Python: `prepare.py FOLDER`. FOLDER receives the tokenizers and
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from draftkiln.errors import DraftkilnError
 from draftkiln.prepare import output, synthetic, tokenizer
-from draftkiln.prepare.rows import Conversation
-from draftkiln.prepare.samples import Limits, Outcome, Sample, from_conversations
+from draftkiln.prepare.conversation import Conversation
+from draftkiln.prepare.outcome import Outcome, Sample
+from draftkiln.prepare.samples import Limits, from_conversations
 from draftkiln.prepare.template import Template
 from draftkiln.recipe.model import SyntheticData
 
@@ -79,7 +81,15 @@ class ToyTokenizer(PreTrainedTokenizer):
 '''
 
 
-def write_fast(folder: Path, template: str, *, bos: str | None = None) -> None:
+def write_fast(
+    folder: Path,
+    template: str,
+    *,
+    bos: str | None = None,
+    special: Sequence[str] = SPECIAL,
+    plain: Sequence[str] = (),
+    eos: str = "<|im_end|>",
+) -> None:
     """Write a byte-level BPE tokenizer with merges, of the kind that tokenizer.json holds."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
@@ -92,11 +102,12 @@ def write_fast(folder: Path, template: str, *, bos: str | None = None) -> None:
     )
     words = " ".join(f"{first}{second}" for first in "bdfgklmnprst" for second in ("ab", "ed", "ing", "ot", "um"))
     core.train_from_iterator([*TURNS, words] * 20, trainer)
-    core.add_special_tokens([AddedToken(text, special=True) for text in SPECIAL])
+    core.add_special_tokens([AddedToken(text, special=True) for text in special])
+    core.add_tokens([AddedToken(text, special=False, normalized=False) for text in plain])
     if bos:
         number = core.token_to_id(bos)
         core.post_processor = processors.TemplateProcessing(single=f"{bos} $A", special_tokens=[(bos, number)])
-    fast = PreTrainedTokenizerFast(tokenizer_object=core, bos_token=bos, eos_token="<|im_end|>")
+    fast = PreTrainedTokenizerFast(tokenizer_object=core, bos_token=bos, eos_token=eos)
     fast.chat_template = template
     fast.save_pretrained(str(folder))
 

@@ -4,8 +4,6 @@ import asyncio
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,10 +11,14 @@ from hypothesis import strategies as st
 
 from draftkiln.errors import EngineError, ExitCode
 from draftkiln.prepare import answers, server
-from draftkiln.prepare.answers import Answer, Job, Prompt, Store
-from draftkiln.prepare.samples import Limits, Outcome
+from draftkiln.prepare.answers import Job
+from draftkiln.prepare.answerstore import Answer, Prompt, Store
+from draftkiln.prepare.outcome import Outcome
+from draftkiln.prepare.samples import Limits
 from draftkiln.recipe.model import Answers
 from draftkiln.stagelog import Terminal
+
+from .processes import wait_until_gone
 
 PROMPTS = [Prompt(number, f"d.jsonl:{number + 1}", [1, 2, number]) for number in range(3)]
 
@@ -152,17 +154,3 @@ with server.running(Path("."), Path({str(tmp_path / "server.log")!r}), max_model
     stage.stdout.close()
     line = next(line for line in (tmp_path / "server.log").read_text().splitlines() if line.startswith("child"))
     wait_until_gone(int(line.split()[1]))
-
-
-def wait_until_gone(child):
-    deadline = time.monotonic() + 10
-    while alive(child) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not alive(child)
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False

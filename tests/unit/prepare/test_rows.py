@@ -7,8 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftkiln.errors import DataError
-from draftkiln.prepare.rows import Conversation, Refusal, read
-from draftkiln.prepare.samples import Limits, Outcome, check_share, from_conversations
+from draftkiln.prepare import rows
+from draftkiln.prepare.conversation import Conversation
+from draftkiln.prepare.forms import Rules
+from draftkiln.prepare.outcome import Outcome, Refusal
+from draftkiln.prepare.rows import Source
+from draftkiln.prepare.samples import Limits, check_share, from_conversations
 from draftkiln.prepare.template import Template
 
 from .stubs import Tokenizer, strict
@@ -30,15 +34,19 @@ TWELVE = [
 ]
 
 
-def write(path, rows):
-    path.write_bytes(b"".join(row if isinstance(row, bytes) else json.dumps(row).encode() + b"\n" for row in rows))
+def write(path, values):
+    path.write_bytes(b"".join(row if isinstance(row, bytes) else json.dumps(row).encode() + b"\n" for row in values))
     return path
 
 
+def read(path, *, limit=None, weight=1.0, **rules):
+    return rows.read([Source(path, weight)], Rules(**rules), limit=limit)
+
+
 def test_case_16_bad_rows_are_refused_by_reason_and_line_and_good_ones_keep_their_source(tmp_path):
-    rows = [{"id": min(place, 10), "messages": turns} for place, turns in enumerate(TWELVE)]
-    file = write(tmp_path / "d.jsonl", rows)
-    found = list(read(file, prompts_only=False))
+    values = [{"id": min(place, 10), "messages": turns} for place, turns in enumerate(TWELVE)]
+    file = write(tmp_path / "d.jsonl", values)
+    found = list(read(file))
     kept = [row.source for row in found if isinstance(row, Conversation)]
     assert kept == [f"{file}:{number}" for number in (1, 8, 9, 11, 12)]
     refused = {row.source.rsplit(":", 1)[1]: row.reason for row in found if isinstance(row, Refusal)}
@@ -60,9 +68,11 @@ def test_case_16_bad_rows_are_refused_by_reason_and_line_and_good_ones_keep_thei
 def test_case_16_a_template_that_raises_costs_one_row_and_too_many_refusals_the_run(tmp_path):
     file = write(tmp_path / "d.jsonl", [{"messages": turns} for turns in TWELVE])
     outcome = Outcome()
-    rows = list(read(file, prompts_only=False))
-    outcome.refusals.extend(row for row in rows if isinstance(row, Refusal))
-    good = [row for row in rows if isinstance(row, Conversation)]
+    found = list(read(file))
+    for row in found:
+        if isinstance(row, Refusal):
+            outcome.note(row)
+    good = [row for row in found if isinstance(row, Conversation)]
     doubled = Conversation(f"{file}:99", (USER, USER, ANSWER))
     from_conversations([*good, doubled], Template(Tokenizer(strict)), Limits(512), "template", outcome)
     assert [sample.source for sample in outcome.samples] == [row.source for row in good]
@@ -83,9 +93,7 @@ def test_case_16_no_good_row_fails_whatever_share_is_allowed():
 
 @pytest.mark.parametrize("role", ["laguna_s", "observation", "function", "developer", 7])
 def test_case_43_an_unknown_role_refuses_the_row_by_its_name(tmp_path, role):
-    (row,) = read(
-        write(tmp_path / "d.jsonl", [{"messages": [USER, {"role": role, "content": "x"}]}]), prompts_only=False
-    )
+    (row,) = read(write(tmp_path / "d.jsonl", [{"messages": [USER, {"role": role, "content": "x"}]}]))
     assert (row.reason, row.detail) == ("unknown role", f"turn 1: {role!r}")
 
 
@@ -96,7 +104,7 @@ def test_case_44_sharegpt_rows_give_the_same_conversation_with_system_and_all_tu
         "messages": [{"role": "system", "content": "Be kind."}]
         + [{"role": {"human": "user", "gpt": "assistant"}[role], "content": text} for role, text in turns]
     }
-    first, second = read(write(tmp_path / "d.jsonl", [share, plain]), prompts_only=False)
+    first, second = read(write(tmp_path / "d.jsonl", [share, plain]))
     assert first.messages == second.messages
     assert len(first.messages) == 5
 
@@ -116,18 +124,18 @@ def test_case_47_bytes_that_are_no_rows_are_refused_by_line_and_odd_but_right_on
     ]
     file = tmp_path / "d.jsonl"
     file.write_bytes(b"\n".join(lines))
-    found = list(read(file, prompts_only=False))
+    found = list(read(file))
     assert [row.source.rsplit(":", 1)[1] for row in found] == ["1", "4", "5", "6", "7", "8", "9"]
     assert [type(row) for row in found[:2]] == [Conversation, Conversation]
     reasons = [row.reason for row in found[2:]]
-    assert reasons == ["not UTF-8", "not an object", "not JSON", "no messages", "not JSON"]
+    assert reasons == ["not UTF-8", "not an object", "not JSON", "raw text without a rule", "not JSON"]
 
 
 def test_files_that_cannot_be_read_are_told_apart(tmp_path):
     (tmp_path / "empty.jsonl").touch()
     for name, words in (("none.jsonl", "No such file"), ("", "it is a directory"), ("empty.jsonl", "holds no row")):
         with pytest.raises(DataError, match=words):
-            list(read(tmp_path / name, prompts_only=False))
+            list(read(tmp_path / name))
 
 
 def test_prompts_need_no_answer_and_end_with_the_user(tmp_path):
@@ -139,7 +147,7 @@ def test_prompts_need_no_answer_and_end_with_the_user(tmp_path):
 
 def test_the_limit_counts_rows_from_the_start(tmp_path):
     file = write(tmp_path / "d.jsonl", [{"messages": turns} for turns in TWELVE])
-    assert len(list(read(file, prompts_only=False, limit=4))) == 4
+    assert len(list(read(file, limit=4))) == 4
 
 
 @given(st.binary(max_size=400))
@@ -147,7 +155,7 @@ def test_any_bytes_give_conversations_and_refusals_and_nothing_else(tmp_path_fac
     file = tmp_path_factory.mktemp("rows") / "d.jsonl"
     file.write_bytes(content)
     try:
-        found = list(read(file, prompts_only=False))
+        found = list(read(file))
     except DataError:
         assert not content.strip(b"\n\r\t\v\f \xef\xbb\xbf")
     else:

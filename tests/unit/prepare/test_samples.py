@@ -4,8 +4,9 @@ import pytest
 
 from draftkiln.errors import DataError
 from draftkiln.prepare import reasoning, synthetic
-from draftkiln.prepare.rows import Conversation, RefusedRowError
-from draftkiln.prepare.samples import Limits, Outcome, Sample, from_conversations
+from draftkiln.prepare.conversation import Conversation
+from draftkiln.prepare.outcome import Outcome, RefusedRowError, Sample
+from draftkiln.prepare.samples import Limits, from_conversations
 from draftkiln.prepare.template import Template
 from draftkiln.recipe.model import SyntheticData
 
@@ -41,6 +42,17 @@ def test_a_longer_sample_is_cut_with_mask_and_ids_in_step():
     assert (len(cut.input_ids), len(cut.loss_mask), sum(cut.loss_mask), cut.cut_tokens) == (64, 64, 54, 6)
 
 
+def test_a_longer_sample_is_split_with_mask_and_ids_in_step_and_nothing_is_lost():
+    whole = sample(70, 80)
+    first, second = Limits(64, "split").parts(whole)
+    assert (first.source, second.source) == ("d.jsonl:1 part 2", "d.jsonl:1 part 3")
+    assert first.input_ids + second.input_ids == whole.input_ids[64:]
+    assert first.loss_mask + second.loss_mask == whole.loss_mask[64:]
+    assert Limits(150, "split").parts(whole) == (whole,)
+    with pytest.raises(RefusedRowError, match="no trained token: in none of its 2 parts"):
+        Limits(64, "split").parts(sample(100, 0))
+
+
 def test_case_48_a_prompt_that_fills_the_limit_refuses_the_row():
     with pytest.raises(RefusedRowError, match="no trained token: its first 64 of 110 tokens are all prompt"):
         Limits(64).apply(sample(100, 10))
@@ -60,6 +72,24 @@ def test_too_long_samples_are_dropped_or_fail_the_run_as_the_recipe_says():
     assert (len(dropped.samples), [refusal.reason for refusal in dropped.refusals]) == (1, ["too long"])
     with pytest.raises(DataError, match=r"d\.jsonl:1: 11\d tokens, the recipe allows 64"):
         prepared(Template(Tokenizer()), long, short, limits=Limits(64, "refuse"))
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "place"), [("<|im_end|> Hm?", "Yes.", 0), ("Hm?", "Yes.<|im_end|>No.", 1)]
+)
+def test_a_turn_that_speaks_the_templates_language_refuses_its_row(question, answer, place):
+    (refusal,) = prepared(Template(Tokenizer()), conversation(question, answer)).refusals
+    assert (refusal.reason, refusal.detail) == ("a turn holds a special token", f"turn {place}: <|im_end|>")
+
+
+def test_case_45_a_row_whose_text_doubles_bos_is_refused():
+    def twice(messages, *, add_generation_prompt):
+        bos = "[BOS]" * (1 + (messages[0]["content"] == "Again?"))
+        return bos + chatml(messages, add_generation_prompt=add_generation_prompt)
+
+    outcome = prepared(Template(Tokenizer(twice, bos="[BOS]")), conversation("Hm?", "x"), conversation("Again?", "x"))
+    assert [refusal.reason for refusal in outcome.refusals] == ["the BOS token comes out twice"]
+    assert len(outcome.samples) == 1
 
 
 def text(outcome, template):

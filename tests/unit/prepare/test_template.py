@@ -3,7 +3,7 @@
 import pytest
 
 from draftkiln.errors import DataError, ExitCode
-from draftkiln.prepare.rows import RefusedRowError
+from draftkiln.prepare.outcome import RefusedRowError
 from draftkiln.prepare.template import Template
 
 from .stubs import Tokenizer, chatml, kimi, llama3, qwen

@@ -1,0 +1,55 @@
+"""How often each token is trained, and how much of that a draft vocabulary would cover; tied to what was counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from draftkiln import durable
+from draftkiln.errors import DraftkilnError
+from draftkiln.prepare import tokenizer
+from draftkiln.train import vocabulary
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from draftkiln.prepare.outcome import Outcome
+    from draftkiln.stage import Context
+
+NAME = "token-counts.json"
+SCHEMA_VERSION = 1
+"""Of token-counts.json."""
+
+
+def facts(context: Context, outcome: Outcome) -> dict[str, Any]:
+    """Distinct trained tokens, and the share of trained tokens inside a draft vocabulary of the recipe's size."""
+    size = context.recipe.train.draft.vocab_size
+    found: dict[str, Any] = {"distinct_trained_tokens": len(outcome.trained)}
+    if size is not None and outcome.trained:
+        found["draft_vocabulary"] = {"size": size, "coverage": coverage(context, outcome, size)}
+    return found
+
+
+def coverage(context: Context, outcome: Outcome, size: int) -> float | None:
+    """Share of trained tokens inside a draft vocabulary of `size`; None where there is no such vocabulary."""
+    try:
+        chosen = vocabulary.choose(outcome.trained, size, context.facts.vocab_size)
+    except DraftkilnError:
+        return None  # the training stage refuses it with the reason
+    if chosen is None:
+        return 1.0
+    inside = sum(outcome.trained[token] for token in chosen.targets)
+    return round(inside / outcome.trained_tokens, 6)
+
+
+def write(folder: Path, outcome: Outcome, dataset_sha256: str, context: Context) -> None:
+    """Write `token-counts.json`: how often each id is trained, by dataset, tokenizer and target vocabulary."""
+    durable.write_json(
+        folder / NAME,
+        {
+            "schema_version": SCHEMA_VERSION,
+            "dataset_sha256": dataset_sha256,
+            "tokenizer_sha256": durable.sha256_json(tokenizer.hashes(context.target)),
+            "target_vocab_size": context.facts.vocab_size,
+            "counts": {str(number): count for number, count in sorted(outcome.trained.items())},
+        },
+    )
