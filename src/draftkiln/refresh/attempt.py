@@ -151,7 +151,7 @@ class Attempt:
         from draftkiln.seams.probe_command import probe
 
         with self._step("probe") as note:
-            if self._passed("probe", environment):
+            if self._passed("probe", environment) is not None:
                 self.findings = 0
                 note.append("passed before")
                 return

@@ -140,8 +140,8 @@ def _call_spots(text: str, line: int, remedy: Remedy) -> list[_Spot]:
         callee = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if callee != remedy.callee or any(keyword.arg == remedy.keyword for keyword in node.keywords):
             continue
-        named = next((keyword for keyword in node.keywords if keyword.arg), None)
-        if named is not None:
+        if node.keywords:
+            named = node.keywords[0]
             own_line = text.splitlines()[named.lineno - 1][: named.col_offset].isspace()
             gap = "\n" + " " * named.col_offset if own_line else " "
             return [(named.lineno, named.col_offset, named.col_offset, "", f",{gap}")]

@@ -114,7 +114,11 @@ def needed(stack: Stack, version: str) -> tuple[set[str], set[str]]:
     return {patch.slug for patch in patches}, wanted
 
 
-def distance(version: str, other: str) -> tuple[int, int, bool]:
-    """How far two engine versions are apart: minor releases, then patch releases; at a tie the newer one is nearer."""
+def distance(version: str, other: str) -> tuple[int, bool, int]:
+    """How far two engine versions are apart: in minor releases, at a tie the newer one is nearer, then in patches.
+
+    The newer one, as its patches ask what the engine has, while an older one may lack a patch.
+    """
     one, two = ((*Version(text).release, 0, 0)[:3] for text in (version, other))
-    return abs((one[0] - two[0]) * 1000 + one[1] - two[1]), abs(one[2] - two[2]), two < one
+    minors = abs((one[0] - two[0]) * 1000 + one[1] - two[1])
+    return minors, two < one, 0 if minors else abs(one[2] - two[2])

@@ -24,7 +24,7 @@ def index(tmp_path, monkeypatch, uv_cache):
         monkeypatch.setenv("UV_DEFAULT_INDEX", f"{served.url}/simple")
         monkeypatch.setenv("UV_CACHE_DIR", str(uv_cache))
         monkeypatch.setenv("UV_HTTP_RETRIES", "0")
-        monkeypatch.setenv("UV_HTTP_TIMEOUT", "1")
+        monkeypatch.setenv("UV_HTTP_TIMEOUT", "4")
         monkeypatch.setenv("UV_NO_CONFIG", "1")
         for name in ("UV_INDEX", "UV_INDEX_URL", "UV_FIND_LINKS", "UV_EXTRA_INDEX_URL", "UV_OFFLINE"):
             monkeypatch.delenv(name, raising=False)

@@ -14,13 +14,13 @@ from fake_engines import NEW, OLD
 from fake_index import wheel
 from small_project import FINDING, snapshot
 
-from draftkiln import cli
+from draftkiln import cli, durable
 from draftkiln.errors import EngineError, ExitCode, StackError
 from draftkiln.matrix import prove
 from draftkiln.refresh import history, ranking
 from draftkiln.refresh import refresh as work
 from draftkiln.seams import probe_command
-from draftkiln.stack import environment, locking
+from draftkiln.stack import environment, locking, model
 
 NAME = "spec0.4.0.1-vllm0.33.0-cpu"
 
@@ -49,6 +49,7 @@ def run(*words, vllm="0.33.0"):
 
 
 def report_of(capsys, *words, vllm="0.33.0"):
+    capsys.readouterr()
     code = run("--json", *words, vllm=vllm)
     return code, json.loads(capsys.readouterr().out)
 
@@ -104,7 +105,7 @@ def test_case_11_seven_moves_are_one_list_and_nothing_changes(project, machine, 
         "called (config=, kv=)",
         "(config, kv, block_size, log=False)",
     )
-    assert scheduler["lines"] == ["speculators/data_generation/vllm_hidden_states_generator.py:14"]
+    assert scheduler["lines"] == ["speculators/data_generation/vllm_hidden_states_generator.py:13"]
     assert "lock" not in machine.steps
     assert snapshot(project) == before
 
@@ -221,15 +222,23 @@ def test_a_full_disk_ends_it_as_such_and_the_next_run_goes_on(project, machine, 
     assert report_of(capsys)[0] == ExitCode.OK
 
 
-def test_a_full_disk_while_the_stack_is_written_is_told(project, machine, capsys, monkeypatch):
-    from draftkiln.refresh.home import Home
+def test_a_full_disk_while_the_stack_is_written_leaves_no_stack_and_the_next_run_writes_it(
+    project, machine, capsys, monkeypatch
+):
+    written = durable.write_bytes
 
-    def full(_):
-        raise StackError("x", why="no room") from OSError(errno.ENOSPC, "full")
+    def full(path, data):
+        if path == project / "containers" / "stacks" / NAME / "stack.yaml":
+            with durable.storage_errors(path):
+                raise OSError(errno.ENOSPC, "No space left on device")
+        written(path, data)
 
-    monkeypatch.setattr(Home, "write", full)
-    assert run() == ExitCode.STACK
-    assert not (project / "containers" / "stacks" / NAME).exists()
+    with monkeypatch.context() as broken:
+        broken.setattr(durable, "write_bytes", full)
+        assert run() == ExitCode.STORAGE
+    assert NAME not in model.names()
+    assert run() == ExitCode.OK
+    assert NAME in model.names()
 
 
 def test_a_build_that_a_stack_has_is_no_newer_one_unless_asked_again(project, machine, capsys):
