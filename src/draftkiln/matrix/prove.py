@@ -111,14 +111,14 @@ def numbers(
     durable.write_json(file, content)
     for stage in _STAGES:
         command = [sys.executable, "-m", "draftkiln", stage, "--recipe", str(file), "--run", str(run)]
-        run(stage, command, work / f"{stage}.log", None)
+        run_logged(stage, command, work / f"{stage}.log", None)
         tell(f"{stack}: {stage} done")
     directory = RunDirectory.open(run, content["name"])
     made, checked = (directory.require(stage)["results"] for stage in ("extract", "validate"))
     results |= {"samples": made["samples"], "tokens": made["tokens"], "min_cosine": round(checked["min_cosine"], 6)}
     command = [str(environment.python), "-m", "draftkiln.matrix.shifted", str(file), str(run)]
     log = work / "shifted.log"
-    run("shifted ids", command, log, environment.variables())
+    run_logged("shifted ids", command, log, environment.variables())
     shifted = float(json.loads(log.read_text(encoding="utf-8").splitlines()[-1]))
     results["shifted_cosine"] = round(shifted, 6)
     tell(f"{stack}: least cosine {checked['min_cosine']:.5f}, with shifted ids {shifted:.3f}")
@@ -136,7 +136,7 @@ def _refuse_other_wheel(environment: Environment) -> None:
         )
 
 
-def run(what: str, command: list[str], log: Path, variables: Mapping[str, str] | None) -> None:
+def run_logged(what: str, command: list[str], log: Path, variables: Mapping[str, str] | None) -> None:
     """Run a program with its output in `log`.
 
     Raises:

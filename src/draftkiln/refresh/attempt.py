@@ -193,7 +193,7 @@ class Attempt:
         with self._step("image") as note:
             log = self.work / "image.log"
             command = [sys.executable, "-m", "draftkiln", "image", "build", "--stack", self.home.stack]
-            prove.run("image build", command, log, None)
+            prove.run_logged("image build", command, log, None)
             note.append("built")
 
     def _identity(self, environment: Environment) -> str:

@@ -80,7 +80,7 @@ def _builds(arguments: argparse.Namespace) -> Sequence[str]:
     if arguments.commits is None:
         return bisect.span(releases.known(arguments.package), arguments.good, arguments.bad)
     try:
-        lines = arguments.commits.read_text(encoding="utf-8").split()
+        lines: list[str] = arguments.commits.read_text(encoding="utf-8").split()
     except OSError as error:
         raise UsageError(f"cannot read {arguments.commits}", why=str(error), fix="name a file of commits") from error
     places = {name: place for place, name in enumerate(lines)}
@@ -88,7 +88,8 @@ def _builds(arguments: argparse.Namespace) -> Sequence[str]:
         raise UsageError(
             f"{arguments.commits}: --good and --bad are not both in it, in that order", fix="list commits oldest first"
         )
-    return lines[places[arguments.good] : places[arguments.bad] + 1]
+    good, bad = places[arguments.good], places[arguments.bad]
+    return lines[good : bad + 1]
 
 
 def _asker(arguments: argparse.Namespace, stack: Stack) -> Callable[[str], Answer]:

