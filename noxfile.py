@@ -176,6 +176,18 @@ def matrix(session: nox.Session) -> None:
 
 
 @nox.session
+def refresh(session: nox.Session) -> None:
+    """Take a vLLM build nobody here has seen to a proven stack: `nox -s refresh -- --vllm 0.24.0` (docs/refresh.md)."""
+    _draftkiln(session, "refresh", *session.posargs)
+
+
+@nox.session
+def bisect(session: nox.Session) -> None:
+    """Find the first vLLM build at which something breaks: `nox -s bisect -- --good A --bad B --stack S`."""
+    _draftkiln(session, "bisect", *session.posargs)
+
+
+@nox.session
 def base(session: nox.Session) -> None:
     """Make the root file system that images start from (Debian packages, needs mmdebstrap)."""
     _draftkiln(session, "image", "base", *session.posargs)

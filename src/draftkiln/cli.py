@@ -43,6 +43,8 @@ COMMANDS = {
     "patches": Command("list, check, apply and move the patches to speculators", "draftkiln.patches.command"),
     "seams": Command("find what a vLLM build changed under the patched files", "draftkiln.seams.command"),
     "matrix": Command("prove every pair of speculators and vLLM on the real engine", "draftkiln.matrix.command"),
+    "refresh": Command("take a new vLLM build and prove it, or say what breaks", "draftkiln.refresh.command"),
+    "bisect": Command("find the first vLLM build at which something breaks", "draftkiln.refresh.bisect_command"),
     "preflight": Command("all that can be known before weights load", "draftkiln.preflight.command"),
 }
 

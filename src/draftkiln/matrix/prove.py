@@ -93,25 +93,32 @@ def _steps(pair: Pair, target: str, work: Path, results: dict[str, Any], tell: C
             work / "findings.json", [*(item.as_json() for item in seams), *(item.as_json() for item in findings)]
         )
         return "; ".join([*(item.reason for item in seams), *(f"{item.what}: {item.seen}" for item in findings)])
-    return _numbers(pair.stack, target, environment, work, results, tell)
+    return numbers(pair.stack, target, environment, work, results, tell)
 
 
-def _numbers(
+def numbers(
     stack: str, target: str, environment: Environment, work: Path, results: dict[str, Any], tell: Callable[[str], None]
 ) -> str:
+    """Extract from the made target and compare with transformers, right layers and shifted ones.
+
+    Fills `results` and returns what failed, empty where nothing did.
+
+    Raises:
+        EngineError: a stage failed; its log is in `work`.
+    """
     file, run = work / "recipe.json", work / "run"
     content = recipe_of(stack, target)
     durable.write_json(file, content)
     for stage in _STAGES:
         command = [sys.executable, "-m", "draftkiln", stage, "--recipe", str(file), "--run", str(run)]
-        _run(stage, command, work / f"{stage}.log", None)
+        run_logged(stage, command, work / f"{stage}.log", None)
         tell(f"{stack}: {stage} done")
     directory = RunDirectory.open(run, content["name"])
     made, checked = (directory.require(stage)["results"] for stage in ("extract", "validate"))
     results |= {"samples": made["samples"], "tokens": made["tokens"], "min_cosine": round(checked["min_cosine"], 6)}
     command = [str(environment.python), "-m", "draftkiln.matrix.shifted", str(file), str(run)]
     log = work / "shifted.log"
-    _run("shifted ids", command, log, environment.variables())
+    run_logged("shifted ids", command, log, environment.variables())
     shifted = float(json.loads(log.read_text(encoding="utf-8").splitlines()[-1]))
     results["shifted_cosine"] = round(shifted, 6)
     tell(f"{stack}: least cosine {checked['min_cosine']:.5f}, with shifted ids {shifted:.3f}")
@@ -129,7 +136,7 @@ def _refuse_other_wheel(environment: Environment) -> None:
         )
 
 
-def _run(what: str, command: list[str], log: Path, variables: Mapping[str, str] | None) -> None:
+def run_logged(what: str, command: list[str], log: Path, variables: Mapping[str, str] | None) -> None:
     """Run a program with its output in `log`.
 
     Raises:

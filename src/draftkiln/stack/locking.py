@@ -19,7 +19,9 @@ _HEADER = """\
 
 def requirement_lines(file: StackFile) -> list[str]:
     """The requirements that are resolved together: engine, what speculators imports, what draftkiln imports."""
-    return [f"{file.engine.package}=={file.engine.version}", *file.speculators.dependencies, *file.requirements]
+    engine = file.engine
+    wanted = f"{engine.package} @ {engine.url}" if engine.url else f"{engine.package}=={engine.version}"
+    return [wanted, *file.speculators.dependencies, *file.requirements]
 
 
 def inputs_sha256(file: StackFile) -> str:

