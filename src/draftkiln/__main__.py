@@ -1,5 +1,12 @@
 """`python -m draftkiln`: the same program as the `draftkiln` command."""
 
-from draftkiln.cli import main
+import sys
 
-raise SystemExit(main())
+try:
+    from draftkiln.cli import main
+
+    code = main()
+except KeyboardInterrupt:
+    print("draftkiln: interrupted before it began", file=sys.stderr)
+    code = 130
+raise SystemExit(code)

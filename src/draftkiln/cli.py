@@ -7,10 +7,11 @@ import importlib
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import NamedTuple
 
 from draftkiln import __version__
-from draftkiln.errors import DraftkilnError, ExitCode
+from draftkiln.errors import DraftkilnError, ExitCode, StorageError
 
 
 class Command(NamedTuple):
@@ -51,6 +52,8 @@ COMMANDS = {
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code; errors go to stderr as what / why / do."""
+    if sys.stdout is None:  # closed by the caller: what is asked for is done all the same
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open as long as the program
     parser = argparse.ArgumentParser(prog="draftkiln", description="Train EAGLE-3 drafts from a pinned, patched vLLM.")
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -69,6 +72,14 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.filename is None:
+            raise
+        problem = StorageError(
+            f"cannot use {error.filename}", why=error.strerror or str(error), fix="name another place"
+        )
+        print(f"draftkiln {parsed.command}: {problem}", file=sys.stderr)
+        return problem.code
     except DraftkilnError as error:
         print(f"draftkiln {parsed.command}: {error}", file=sys.stderr)
         return error.code

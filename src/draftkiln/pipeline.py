@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the whole run."""
+    from draftkiln.recipe.model import STAGES
+
     parser.add_argument(
         "--recipe", type=Path, required=True, metavar="FILE", help="what to run: a YAML file of recipes/"
     )
     parser.add_argument("--run", type=Path, metavar="DIR", help="run directory (default: runs/ and the recipe's name)")
-    parser.add_argument("--until", metavar="STAGE", help="stop after this stage")
+    parser.add_argument("--until", choices=STAGES, metavar="STAGE", help=f"stop after this stage: {', '.join(STAGES)}")
     parser.add_argument(
         "--in-container", action="store_true", help="run each stage in its stack's image, not environment"
     )

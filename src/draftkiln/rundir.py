@@ -25,10 +25,28 @@ from draftkiln import durable
 from draftkiln.errors import RunDirectoryError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 SCHEMA_VERSION = 1
+
+
+OUTPUTS = {
+    "prepare": ("dataset/*", "held_out.jsonl"),
+    "extract": ("manifest.jsonl",),
+    "train": ("checkpoints/*/*",),
+    "export": ("vllm/*", "sglang/*"),
+    "evaluate": ("result.json",),
+}
+"""Files of a stage that others read; samples of hidden states are in the manifest."""
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+_ABSENT = _Absent()
 
 
 @dataclass(frozen=True)
@@ -49,7 +67,8 @@ class RunDirectory:
         if path.exists() and not path.is_dir():
             raise RunDirectoryError(f"{path} is a file, not a run directory", fix="name a folder with --run")
         if not file.exists():
-            if path.exists() and any(path.iterdir()):
+            # A hidden file is another process's run.json in the making.
+            if path.exists() and any(not entry.name.startswith(".") for entry in path.iterdir()):
                 raise RunDirectoryError(
                     f"{path} is not empty and has no run.json",
                     why="it was not made by draftkiln",
@@ -108,9 +127,27 @@ class RunDirectory:
 
     def finish(self, stage: str, inputs: Mapping[str, Any], results: Mapping[str, Any]) -> None:
         """Record that `stage` is finished."""
-        record = {"schema_version": SCHEMA_VERSION, "stage": stage, "inputs": dict(inputs), "results": dict(results)}
+        record = {
+            "schema_version": SCHEMA_VERSION,
+            "stage": stage,
+            "inputs": dict(inputs),
+            "results": dict(results),
+            "files": dict(self._files(stage)),
+        }
         durable.write_json(self.folder(stage) / "stage.json", record)
         (self.path / stage / "begun.json").unlink(missing_ok=True)
+
+    def lost(self, stage: str) -> list[str]:
+        """Files that a finished stage wrote for others and that are gone or of another size, relative to the run."""
+        recorded = read_json(self.path / stage / "stage.json").get("files", {})
+        now = dict(self._files(stage))
+        return [name for name, size in recorded.items() if now.get(name) != size]
+
+    def _files(self, stage: str) -> Iterator[tuple[str, int]]:
+        for pattern in OUTPUTS.get(stage, ()):
+            for file in sorted((self.path / stage).glob(pattern)):
+                if file.is_file():
+                    yield str(file.relative_to(self.path)), file.stat().st_size
 
     def require(self, stage: str) -> dict[str, Any]:
         """Record (`inputs`, `results`) of an earlier stage.
@@ -124,6 +161,12 @@ class RunDirectory:
                 f"{self.path}: stage {stage} is not finished",
                 why="the stage asked for reads what it writes",
                 fix=f"run `draftkiln {stage}` with the same --recipe and --run first",
+            )
+        if lost := self.lost(stage):
+            raise RunDirectoryError(
+                f"{self.path}: {', '.join(lost[:3])} is gone or was cut",
+                why=f"stage {stage} wrote it, and the stage asked for reads it",
+                fix=f"run `draftkiln {stage}` with the same --recipe and --run: it makes it again",
             )
         return read_json(file)
 
@@ -148,15 +191,22 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def _refuse_changes(where: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    missing = object()
-    changed = [
-        f"{key}: {before.get(key)!r} before, {now.get(key)!r} now"
-        for key in sorted({*before, *now})
-        if before.get(key, missing) != now.get(key, missing)
-    ]
+    changed = list(differences(before, now))
     if changed:
         raise RunDirectoryError(
             f"{where} was made from other inputs",
             why="; ".join(changed),
             fix="name a new --run directory, or go back to the inputs of this one",
         )
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any], where: str = "") -> Iterator[str]:
+    """Each value that differs, by its key path."""
+    for key in sorted({*before, *now}):
+        old, new = before.get(key, _ABSENT), now.get(key, _ABSENT)
+        if old == new:
+            continue
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from differences(old, new, f"{where}{key}.")
+        else:
+            yield f"{where}{key}: {old!r} before, {new!r} now"

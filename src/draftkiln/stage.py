@@ -5,16 +5,17 @@ A stage gives a body `(context, terminal) -> results`; everything around it is h
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from draftkiln import durable, stagelog
-from draftkiln.errors import DraftkilnError, EngineError, ExitCode, ProblemsError, RecipeError
+from draftkiln import durable, lock, stagelog
+from draftkiln.errors import DraftkilnError, EngineError, ExitCode, ProblemsError, RecipeError, RunDirectoryError
 from draftkiln.events import Events
-from draftkiln.rundir import RunDirectory
+from draftkiln.rundir import RunDirectory, differences
 
 if TYPE_CHECKING:
     import argparse
@@ -88,16 +89,34 @@ def run(
     found = context(name, arguments)
     if read is not None:
         found.inputs.update(read(found.recipe, found.target))
+    log = found.run.log(name)
+    # Extraction has a lock of its own, which refuses a second one instead of waiting for days.
+    alone = contextlib.nullcontext() if name == "extract" else lock.held(log.with_suffix(".lock"))
+    with alone:
+        return _run_alone(name, found, body, log, error, still_good)
+
+
+def _run_alone(
+    name: Stage,
+    found: Context,
+    body: Callable[[Context, stagelog.Terminal], dict[str, Any]],
+    log: Path,
+    error: type[DraftkilnError],
+    still_good: Callable[[Context], bool] | None,
+) -> int:
     done = found.run.finished(name, found.inputs)
-    if done is not None and still_good is not None and not still_good(found):
-        found.run.reopen(name)
-        done = None
+    if done is not None:
+        lost = found.run.lost(name)
+        if lost:
+            print(f"{name}: {', '.join(lost[:3])} is gone or was cut, done again")
+        if lost or (still_good is not None and not still_good(found)):
+            found.run.reopen(name)
+            done = None
     if done is not None:
         print(f"{name}: done already in {found.run.path / name}")
         return ExitCode.OK
     found.run.begin(name, found.inputs)
     began = time.monotonic()
-    log = found.run.log(name)
     events = Events(log.with_suffix(".jsonl"), {"run": str(found.run.path), "stage": name, "stack": found.stack})
     with stagelog.stage_log(log, error, events) as terminal:
         results = body(found, terminal)
@@ -137,13 +156,40 @@ def _context(name: Stage, recipe: Recipe, directory: RunDirectory, stack: str, e
     if found:
         raise ProblemsError([RecipeError(text) for text in found])
     found_stack = read(stack)
-    lock = found_stack.locked()
+    locked = found_stack.locked()
     content = recipe.model_dump(mode="json", by_alias=True)
+    _refuse_another_recipe(directory, content, _before(name))
     inputs: dict[str, Any] = {f"recipe.{section}": content[section] for section in _SECTIONS[name]}
-    inputs |= {"stack": stack, "requirements": lock.requirements_sha256}
-    inputs["speculators"] = lock.patched_wheel_sha256 or lock.base_wheel_sha256
+    inputs |= {"stack": stack, "requirements": locked.requirements_sha256}
+    inputs["speculators"] = locked.patched_wheel_sha256 or locked.base_wheel_sha256
     inputs["target_config"] = durable.sha256_file(target / "config.json")
     inputs |= {f"{stage}.record": durable.sha256_json(record["inputs"]) for stage, record in earlier.items()}
     if "prepare" in earlier:
         inputs["dataset_sha256"] = earlier["prepare"]["results"]["dataset_sha256"]
     return Context(recipe, directory, target, facts, stack, inputs, found_stack.file.device)
+
+
+def _before(name: str) -> list[str]:
+    """All stages whose results reach this one."""
+    found: list[str] = []
+    for stage in _READS[name]:
+        found += [earlier for earlier in (*_before(stage), stage) if earlier not in found]
+    return found
+
+
+def _refuse_another_recipe(directory: RunDirectory, content: Mapping[str, Any], earlier: list[str]) -> None:
+    """Results of earlier stages that this recipe would not give are not read.
+
+    Raises:
+        RunDirectoryError: naming every value that differs, and the stage.
+    """
+    for stage in earlier:
+        recorded = directory.require(stage)["inputs"]
+        sections = {f"recipe.{section}": content[section] for section in _SECTIONS[stage]}
+        changed = list(differences({key: recorded.get(key) for key in sections}, sections))
+        if changed:
+            raise RunDirectoryError(
+                f"{directory.path}: stage {stage} was made from another recipe",
+                why="; ".join(changed),
+                fix="name a new --run directory, or go back to the recipe of this one",
+            )

@@ -36,3 +36,28 @@ def test_a_reader_that_closes_early_is_no_traceback():
         running.stdout.close()
         assert running.stderr.read() == ""
         assert running.wait() == 141
+
+
+def run(*words: str, **more: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "draftkiln", *words], capture_output=True, text=True, check=False, **more
+    )
+
+
+def test_a_place_that_cannot_be_used_is_told_without_a_traceback(tmp_path):
+    (tmp_path / "file").touch()
+    done = run("prepare", "--recipe", "recipes/tiny-cpu.yaml", "--run", str(tmp_path / "file" / "run"))
+    assert done.returncode == 10
+    assert "cannot use" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_stage_that_there_is_not_is_a_mistake_of_the_command_line():
+    done = run("run", "--recipe", "recipes/tiny-cpu.yaml", "--until", "banana")
+    assert done.returncode == 2
+    assert "extract" in done.stderr
+
+
+def test_a_closed_output_does_not_fail_what_was_done():
+    command = ["sh", "-c", '"$0" -m draftkiln patches list >&-', sys.executable]
+    assert subprocess.run(command, check=False).returncode == 0

@@ -1,7 +1,7 @@
 import pytest
 
 from draftkiln.errors import RunDirectoryError
-from draftkiln.rundir import RunDirectory
+from draftkiln.rundir import RunDirectory, differences
 
 
 def test_case_28_a_run_of_another_recipe_is_refused_by_name(tmp_path):
@@ -51,3 +51,34 @@ def test_a_damaged_record_is_named(tmp_path):
     (run.folder("extract") / "stage.json").write_text("{")
     with pytest.raises(RunDirectoryError, match=r"stage\.json"):
         run.require("extract")
+
+
+def test_a_file_that_a_later_stage_reads_is_missed_when_it_is_gone_or_cut(tmp_path):
+    run = RunDirectory.open(tmp_path / "run", "tiny")
+    weights = run.path / "export" / "vllm" / "model.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.write_bytes(b"weights")
+    run.begin("export", {})
+    run.finish("export", {}, {})
+    assert run.lost("export") == []
+    run.require("export")
+    for spoil in (lambda: weights.write_bytes(b"weig"), weights.unlink):
+        spoil()
+        assert run.lost("export") == ["export/vllm/model.safetensors"]
+        with pytest.raises(RunDirectoryError, match=r"model\.safetensors is gone or was cut") as caught:
+            run.require("export")
+        assert "draftkiln export" in caught.value.fix
+
+
+def test_changed_values_are_named_by_their_key_path():
+    before = {"recipe.train": {"lr": 1e-3, "draft": {"head_dim": 64}, "epochs": 2}}
+    now = {"recipe.train": {"lr": 5e-3, "draft": {"head_dim": 64}, "seed": 1, "epochs": 2}}
+    assert list(differences(before, now)) == [
+        "recipe.train.lr: 0.001 before, 0.005 now",
+        "recipe.train.seed: nothing before, 1 now",
+    ]
+
+
+def test_a_run_json_in_the_making_is_no_foreign_file(tmp_path):
+    (tmp_path / ".run.json.x1.tmp").touch()
+    assert RunDirectory.open(tmp_path, "tiny").path == tmp_path

@@ -42,9 +42,10 @@ def main(arguments: argparse.Namespace) -> int:
         return stage.run("evaluate", arguments, _evaluate, error=EngineError)
     context = stage.context("evaluate", arguments)
     draft = arguments.draft.absolute()
-    if not (draft / "config.json").is_file():
+    absent = [name for name in ("config.json", _WEIGHTS) if not (draft / name).is_file()]
+    if absent:
         raise EvaluationError(
-            f"{arguments.draft} is no draft", why="it has no config.json", fix="name an export folder"
+            f"{arguments.draft} is no draft", why=f"it has no {' and no '.join(absent)}", fix="name an export folder"
         )
     with stagelog.stage_log(context.run.log("evaluate"), EngineError) as terminal:
         folder = context.run.folder("evaluate") / f"other-{durable.sha256_file(draft / _WEIGHTS)[:12]}"

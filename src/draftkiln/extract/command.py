@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftkiln import arithmetic, lock, stage
-from draftkiln.errors import EngineError, SystemMissingError
+from draftkiln.errors import EngineError, StorageError, SystemMissingError
 from draftkiln.extract import compute, manifest, plan, samples, shards, sink
 
 if TYPE_CHECKING:
@@ -62,6 +62,13 @@ class _Options:
 def main(arguments: argparse.Namespace) -> int:
     """Run the stage."""
     full = arguments.check_existing == "full"
+    metrics = arguments.metrics
+    if metrics is not None and (metrics.is_dir() or not os.access(metrics.absolute().parent, os.W_OK)):
+        raise StorageError(
+            f"cannot write {metrics}",
+            why="its folder is absent or read-only",
+            fix="name a file in a folder that is there",
+        )
     options = _Options(full, arguments.force, arguments.metrics, arguments.shard, arguments.check_ranks)
     return stage.run(
         "extract",

@@ -71,14 +71,16 @@ class Ending:
             waiter.join()
             signal.pthread_sigmask(signal.SIG_SETMASK, old)
         if self.number is not None:
+            _kill_children(before)
             raise StoppedError(self.number, "the engine was still starting")
 
     def _wait(self, ready: threading.Event, before: set[Any]) -> None:
         while not ready.is_set():
             if (found := signal.sigtimedwait(_ENDING, _POLL_SECONDS)) is not None:
                 self.number = found.si_signo
-                for process in set(multiprocessing.active_children()) - before:
-                    process.kill()
+            if self.number is not None:
+                # Again and again: the engine's process may be started only after the signal came.
+                _kill_children(before)
 
     @contextlib.contextmanager
     def while_running(self) -> Iterator[None]:
@@ -97,6 +99,12 @@ class Ending:
         finally:
             for number, handler in old.items():
                 signal.signal(number, handler)
+
+
+def _kill_children(before: set[Any]) -> None:
+    """End what was started since; nothing else would, since SIGTERM is blocked in it."""
+    for process in set(multiprocessing.active_children()) - before:
+        process.kill()
 
 
 @contextlib.contextmanager

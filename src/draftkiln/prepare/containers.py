@@ -136,7 +136,8 @@ def _texts(path: Path, file: BinaryIO) -> Iterator[str]:
                 f"{path}:{line}: not UTF-8", why=f"{error.reason}", fix="save the file as UTF-8, or as JSON lines"
             ) from error
         line += text.count("\n")
-        yield text.removeprefix("\ufeff")
+        if text := text.removeprefix("\ufeff"):  # a block can end inside of a character
+            yield text
 
 
 def _refuse_rest(path: Path, line: int, rest: str, pieces: Iterator[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,10 @@ import yaml
 
 Location = tuple[str | int, ...]
 """Way from the top of a document to a value: keys of mappings and positions in lists."""
+
+
+_DEEPEST = 30
+_MOST_VALUES = 10_000
 
 
 @dataclass(frozen=True)
@@ -74,12 +79,17 @@ def parse(text: str) -> Document:
             document.lines[()] = node.start_mark.line + 1
             document.value = _plain(loader, node, (), document)
         return document
+    except RecursionError:
+        raise yaml.YAMLError("it nests too deep") from None
     finally:
         loader.dispose()
 
 
 def _plain(loader: _PlainLoader, node: yaml.Node, where: Location, document: Document) -> Any:
     line = node.start_mark.line + 1
+    if len(where) > _DEEPEST or len(document.lines) > _MOST_VALUES:
+        # An alias inside of what it stands for never ends; a few aliases of aliases make millions of values.
+        raise yaml.YAMLError(f"line {line}: more than {_DEEPEST} levels or {_MOST_VALUES} values, aliases written out")
     if isinstance(node, yaml.MappingNode):
         return _mapping(loader, node, where, document)
     if isinstance(node, yaml.SequenceNode):
@@ -95,7 +105,12 @@ def _plain(loader: _PlainLoader, node: yaml.Node, where: Location, document: Doc
         )
         return node.value
     if node.tag.endswith(":float"):
-        return float(node.value)
+        value = float(node.value)
+        if not math.isfinite(value):
+            document.problems.append(
+                Problem(where, line, f"{node.value} is too large a number", fix="write a finite one")
+            )
+        return value
     return loader.construct_object(node)
 
 

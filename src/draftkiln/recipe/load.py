@@ -58,6 +58,8 @@ def loads(text: str, name: str) -> Recipe:
 
 
 def _text(path: Path) -> str:
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise RecipeError(f"{path}: not a recipe", why="it is a pipe or a device", fix="name a file")
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
