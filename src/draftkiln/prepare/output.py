@@ -188,6 +188,8 @@ def table(report: dict[str, Any]) -> list[str]:
         f"{report['samples']} samples of {report['rows']} rows, {report['held_out']} prompts held out",
         f"{report['tokens']} tokens, {share:.0%} of them trained; masks proved by {report['mask_proved_by']}",
     ]
+    if (draft := report.get("draft_vocabulary")) and draft["coverage"] is not None:
+        lines.append(f"{draft['coverage']:.2%} of trained tokens are inside a draft vocabulary of {draft['size']}")
     lines.extend(f"{count} refused: {reason}" for reason, count in report["refused_by_reason"].items())
     lines.extend(f"{count} kept: {name}" for name, count in report["counts"].items())
     return lines

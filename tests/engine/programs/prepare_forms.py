@@ -60,7 +60,7 @@ class TikTokenTokenizer(PreTrainedTokenizer):
         return str(number)
 
     def convert_tokens_to_string(self, tokens):
-        return "".join(self.model.decode([int(token)]) if token.isdigit() else token for token in tokens)
+        return self.model.decode([self._convert_token_to_id(token) for token in tokens])
 
     def save_vocabulary(self, folder, filename_prefix=None):
         return ()
@@ -96,7 +96,7 @@ def runs(template: Template, sample: Any) -> list[list[Any]]:
             found[-1][0].append(number)
         else:
             found.append([[number], bool(bit)])
-    return [[template.tokenizer.decode(ids), bit] for ids, bit in found]
+    return [[template.tokenizer.decode(ids, spaces_between_special_tokens=False), bit] for ids, bit in found]
 
 
 def preset(folder: Path, name: str) -> dict[str, Any]:

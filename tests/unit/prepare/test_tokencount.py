@@ -1,0 +1,48 @@
+"""How much of what is trained a draft vocabulary would cover, and what the counts are tied to."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from draftkiln.prepare import output, tokencount
+from draftkiln.prepare.outcome import Outcome, Sample
+
+
+def context(folder, size, target_size=10):
+    draft = SimpleNamespace(vocab_size=size)
+    recipe = SimpleNamespace(train=SimpleNamespace(draft=draft))
+    return SimpleNamespace(recipe=recipe, facts=SimpleNamespace(vocab_size=target_size), target=folder)
+
+
+@pytest.fixture
+def outcome():
+    made = Outcome()
+    made.add(Sample("d:1", [9, 7, 7, 7, 8, 9], [0, 1, 1, 1, 1, 0]))
+    return made
+
+
+@pytest.mark.parametrize(("size", "share"), [(1, 0.75), (2, 1.0), (5, 1.0), (10, 1.0)])
+def test_case_31_coverage_is_the_share_of_trained_tokens_inside(tmp_path, outcome, size, share):
+    facts = tokencount.facts(context(tmp_path, size), outcome)
+    assert facts == {"distinct_trained_tokens": 2, "draft_vocabulary": {"size": size, "coverage": share}}
+    report = output.report(outcome, 0, {"mask_proved_by": "x", **facts})
+    assert f"{share:.2%} of trained tokens are inside a draft vocabulary of {size}" in output.table(report)
+
+
+def test_without_a_draft_vocabulary_or_with_an_impossible_one_nothing_is_claimed(tmp_path, outcome):
+    assert tokencount.facts(context(tmp_path, None), outcome) == {"distinct_trained_tokens": 2}
+    facts = tokencount.facts(context(tmp_path, 11), outcome)
+    assert facts["draft_vocabulary"]["coverage"] is None
+
+
+def test_case_68_counts_are_tied_to_dataset_tokenizer_and_the_padded_vocabulary(tmp_path, outcome):
+    (tmp_path / "tokenizer.json").write_text("{}")
+    written = []
+    for content in ("{}", "{ }"):
+        (tmp_path / "tokenizer.json").write_text(content)
+        tokencount.write(tmp_path, outcome, "d" * 64, context(tmp_path, 2, target_size=16))
+        written.append(json.loads((tmp_path / tokencount.NAME).read_text()))
+    assert written[0]["counts"] == {"7": 3, "8": 1}
+    assert (written[0]["dataset_sha256"], written[0]["target_vocab_size"]) == ("d" * 64, 16)
+    assert written[0]["tokenizer_sha256"] != written[1]["tokenizer_sha256"]
