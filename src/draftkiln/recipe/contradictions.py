@@ -156,6 +156,16 @@ def _steps_or_epochs(values: Values) -> Iterator[Contradiction]:
         )
 
 
+def _rate_of_muon(values: Values) -> Iterator[Contradiction]:
+    if values("train.muon_lr") is not None and values("train.optimizer") != "muon":
+        yield Contradiction(
+            ("train", "muon_lr"),
+            "a rate for Muon, which is not used",
+            f"train.optimizer is {values('train.optimizer')}",
+            "write `optimizer: muon`, or remove muon_lr",
+        )
+
+
 def _validated_samples(values: Values) -> Iterator[Contradiction]:
     if values("validate.against") is None or not _is_synthetic(values):
         return
@@ -194,6 +204,7 @@ RULES: tuple[Callable[[Values], Iterator[Contradiction]], ...] = (
     _prompts,
     _tokens_per_step,
     _steps_or_epochs,
+    _rate_of_muon,
     _validated_samples,
     _dummy_weights,
 )

@@ -244,10 +244,16 @@ class Train(Section):
     """Optimizer steps; default: `epochs` whole epochs."""
     epochs: PositiveInt = 1
     """Passes over the samples, where `max_steps` is absent."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """What steps the weights; `muon` steps the matrices with Muon and the rest with AdamW."""
     lr: PositiveFloat = 1e-4
-    """Learning rate."""
+    """Learning rate of AdamW."""
+    muon_lr: PositiveFloat | None = None
+    """Learning rate of Muon; default: `lr`."""
     ttt_steps: PositiveInt = 3
     """Draft steps unrolled in training."""
+    ttt_step_loss_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Weight of a draft step's loss, relative to that of the step before."""
     tokens_per_step: PositiveInt = 2048
     """Tokens packed into one optimizer step."""
     cut_samples: bool = False

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +58,19 @@ def test_batches_are_not_pinned_without_an_accelerator(small: Any, trained: dict
     assert [loader.pin_memory for loader in loaders] == [False, False]
 
 
+class Products(TorchDispatchMode):
+    """Notes the dtypes of the matrix products inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dtypes: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm):
+            self.dtypes.add(args[-1].dtype)
+        return function(*args, **(kwargs or {}))
+
+
 def test_adamw_is_fused_on_the_cpu() -> None:
     from speculators.train.optimizers import build_optimizers
     from speculators.train.trainer import TrainerConfig
@@ -75,3 +89,38 @@ def test_adamw_is_fused_on_the_cpu() -> None:
             model(batch).square().sum().backward()
             optimizer.step()
     torch.testing.assert_close(ours.weight, plain.weight, rtol=1e-5, atol=1e-6)
+
+
+def test_muon_iterates_in_float32_on_the_cpu() -> None:
+    from speculators.train.optimizers import build_optimizers
+    from speculators.train.trainer import TrainerConfig
+
+    torch.manual_seed(0)
+    ours, plain = torch.nn.Linear(96, 64, bias=False), torch.nn.Linear(96, 64, bias=False)
+    plain.load_state_dict(ours.state_dict())
+    config = TrainerConfig(lr=1e-3, num_epochs=1, save_path="", optimizer="muon", muon_lr=3e-3)
+    (muon,) = build_optimizers(ours, config)
+    reference = torch.optim.Muon(
+        plain.parameters(),
+        lr=config.muon_lr,
+        momentum=config.muon_momentum,
+        weight_decay=config.muon_weight_decay,
+        ns_steps=config.muon_ns_steps,
+        adjust_lr_fn=config.muon_adjust_lr_fn,
+    )
+    start = ours.weight.detach().clone()
+    dtypes = set()
+    for _ in range(5):
+        batch = torch.randn(8, 96)
+        for model, optimizer in ((ours, muon), (plain, reference)):
+            optimizer.zero_grad()
+            model(batch).square().sum().backward()
+            with Products() as products:
+                optimizer.step()
+            if optimizer is muon:
+                dtypes |= products.dtypes
+    assert dtypes == {torch.float32}
+    moved, expected = ours.weight.detach() - start, plain.weight.detach() - start
+    cosine = torch.nn.functional.cosine_similarity(moved.flatten(), expected.flatten(), dim=0)
+    assert cosine > 0.995
+    torch.testing.assert_close(moved.norm(), expected.norm(), rtol=0.02, atol=0)
