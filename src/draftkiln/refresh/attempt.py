@@ -219,18 +219,22 @@ class Attempt:
 
 
 def series_lines(fit: Fit, version: str) -> list[str]:
-    """Slugs of a stack's series in order, without those that say (`Needs-Vllm:`) that they are not for `version`."""
+    """Slugs for `version`: a stack's series without patches that say (`Needs-Vllm:`) that they are not for it.
+
+    Behind them stand the patches of other series that say they are: they ask the engine what it has.
+    """
     from packaging.version import Version
 
     from draftkiln.patches import queue
 
     series = queue.load_series(queue.queue_folder(), fit.series)
     public = Version(version).base_version
-    return [
+    own = [
         patch.slug
         for patch in series.patches(fit.stack.file.speculators.version)
         if patch.header.needs_vllm is None or patch.header.needs_vllm.contains(public, prereleases=True)
     ]
+    return [*own, *fit.missing]
 
 
 def is_full(error: DraftkilnError) -> bool:
