@@ -58,7 +58,7 @@ class Attempt:
             extra: slugs that go behind the series: patches in the candidate's own folder.
             borrow: makes sure that the stack's environment is removed again when the refresh ends.
         """
-        slugs = [slug for slug in series_lines(self.fit) if slug not in extra]
+        slugs = [slug for slug in series_lines(self.fit, self.build.version) if slug not in extra]
         try:
             with self.home.entered():
                 self._lock([*slugs, *extra])
@@ -218,11 +218,23 @@ class Attempt:
         return results
 
 
-def series_lines(fit: Fit) -> list[str]:
-    """Slugs of a stack's series, in order."""
+def series_lines(fit: Fit, version: str) -> list[str]:
+    """Slugs for `version`: a stack's series without patches that say (`Needs-Vllm:`) that they are not for it.
+
+    Behind them stand the patches of other series that say they are: they ask the engine what it has.
+    """
+    from packaging.version import Version
+
     from draftkiln.patches import queue
 
-    return [entry.slug for entry in queue.load_series(queue.queue_folder(), fit.series).entries]
+    series = queue.load_series(queue.queue_folder(), fit.series)
+    public = Version(version).base_version
+    own = [
+        patch.slug
+        for patch in series.patches(fit.stack.file.speculators.version)
+        if patch.header.needs_vllm is None or patch.header.needs_vllm.contains(public, prereleases=True)
+    ]
+    return [*own, *fit.missing]
 
 
 def is_full(error: DraftkilnError) -> bool:

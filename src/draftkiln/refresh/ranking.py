@@ -36,7 +36,7 @@ class Fit:
     undecided: int
     seconds: float
     missing: tuple[str, ...] = ()
-    """Patches of other series that say of themselves (`Needs-Vllm:`) that this engine needs them."""
+    """Patches of other series that say of themselves (`Needs-Vllm:`) that this engine needs them: they are added."""
 
     @property
     def series(self) -> str:
@@ -82,7 +82,7 @@ def known(speculators: str) -> list[Stack]:
 def rank(build: Build, stacks: Sequence[Stack]) -> list[Fit]:
     """Every stack's series against the build, best first.
 
-    Fewest breaks, then fewest patches missing that the engine is said to need, then the nearest engine version.
+    Fewest breaks, then the nearest engine version. Patches that the engine is said to need are lent by other series.
     """
     engine = open_engine(str(build.wheel))
     slugs = {stack.name: needed(stack, build.version) for stack in stacks}
@@ -97,7 +97,7 @@ def rank(build: Build, stacks: Sequence[Stack]) -> list[Fit]:
         fits.append(Fit(stack, seams, broken, len(result.undecided), time.monotonic() - began, missing))
     return sorted(
         fits,
-        key=lambda fit: (len(fit.breaks), len(fit.missing), distance(build.version, fit.stack.file.engine.version)),
+        key=lambda fit: (len(fit.breaks), distance(build.version, fit.stack.file.engine.version)),
     )
 
 

@@ -166,7 +166,8 @@ def _attempts(
     for fit in (clean or fits[:1])[: options.tries]:
         attempt = Attempt(home, build, fit, work, tell, options.target, options.until, image=options.image)
         tell(
-            f"series of {fit.stack.name}, {len(series_lines(fit))} patches" + (f" and {', '.join(own)}" if own else "")
+            f"series of {fit.stack.name}, {len(series_lines(fit, build.version))} patches"
+            + (f" and {', '.join(own)}" if own else "")
         )
         passed = attempt.run(own, borrow)
         report.steps += [

@@ -9,6 +9,7 @@ from draftkiln import cache
 from draftkiln.patches import base, queue, start
 from draftkiln.patches import wheel as wheels
 from draftkiln.refresh import candidate
+from draftkiln.refresh.attempt import series_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,8 +25,7 @@ def hand_out(home: Home, build: Build, fit: Fit) -> Path:
     The candidate's stack and series are written where no attempt did, so that `patches new` finds them.
     """
     if not (home.stack_folder / "stack.yaml").exists():
-        entries = queue.load_series(queue.queue_folder(), fit.series).entries
-        candidate.write(home, build, fit.stack, [entry.slug for entry in entries])
+        candidate.write(home, build, fit.stack, series_lines(fit, build.version))
     tree = home.folder.parent / "tree"
     mark = home.folder.parent / "tree.series"
     part, lock = fit.stack.file.speculators, fit.stack.locked()

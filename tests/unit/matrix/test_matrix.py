@@ -55,11 +55,11 @@ def proved(files, monkeypatch):
     return done
 
 
-def test_the_pairs_are_two_releases_on_four_engines(every):
-    assert {(pair.speculators, pair.vllm) for pair in every} == {
+def test_two_releases_on_four_engines_are_pairs(every):
+    # A refresh adds others.
+    assert {(pair.speculators, pair.vllm) for pair in every} >= {
         (release, engine) for release in ("0.3.0", "0.4.0.1") for engine in ("0.16.0", "0.18.1", "0.20.2", "0.32.0")
     }
-    assert len(every) == 8
 
 
 def test_the_page_shows_the_record():

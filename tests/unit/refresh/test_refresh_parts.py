@@ -1,11 +1,13 @@
 import ast
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from draftkiln.errors import StorageError, UsageError
 from draftkiln.matrix.record import Row
-from draftkiln.refresh import badges, bisect, history, report
+from draftkiln.refresh import badges, bisect, history, ranking, report
+from draftkiln.refresh.attempt import series_lines
 from draftkiln.refresh.bisect import Answer
 from draftkiln.refresh.home import Home
 from draftkiln.refresh.outcome import EXIT_CODES, Outcome
@@ -185,6 +187,22 @@ def test_the_table_of_the_readme():
     assert badges.page("no marks", [row]) == "no marks"
     page = f"a\n{badges.BEGIN}\nold\n{badges.END}\nb\n"
     assert badges.page(page, [row, bad]) == f"a\n{badges.BEGIN}\n{text}{badges.END}\nb\n"
+
+
+def test_patches_that_are_not_for_the_engine_are_left_out_and_those_that_are_lent_by_other_series():
+    stacks = {stack.name: stack for stack in ranking.known("0.4.0.1")}
+    newest = stacks["spec0.4.0.1-vllm0.32.0-cpu"]
+    fit = SimpleNamespace(series=newest.name, stack=newest, missing=())
+    every, at_24, at_16 = (set(series_lines(fit, version)) for version in ("0.32.0", "0.24.0", "0.16.0"))
+    assert every - at_24 == {"engine-block-size"}
+    assert every - at_16 >= {"engine-block-size", "kv-cache-layout", "request-end-token"}
+    # What 0.24.0 is said to need, the series of 0.20.2 lacks, although that engine is nearer.
+    nearer = stacks["spec0.4.0.1-vllm0.20.2-cpu"]
+    lent = ranking.needed(newest, "0.24.0")[1] - ranking.needed(nearer, "0.24.0")[0]
+    assert lent == {"kv-cache-layout"}
+    lines = series_lines(SimpleNamespace(series=nearer.name, stack=nearer, missing=tuple(lent)), "0.24.0")
+    assert lines[-1] == "kv-cache-layout"
+    assert len(lines) == len(set(lines))
 
 
 def test_a_home_shows_the_project_and_writes_nothing_through_its_links(tmp_path, monkeypatch):
