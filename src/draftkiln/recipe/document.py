@@ -72,17 +72,17 @@ def parse(text: str) -> Document:
         yaml.YAMLError: the text is not YAML, or holds more than one document.
     """
     loader = _PlainLoader(text)
+    document = Document(None)
     try:
         node = loader.get_single_node()
-        document = Document(None)
         if node is not None:
             document.lines[()] = node.start_mark.line + 1
             document.value = _plain(loader, node, (), document)
-        return document
     except RecursionError:
         raise yaml.YAMLError("it nests too deep") from None
     finally:
         loader.dispose()
+    return document
 
 
 def _plain(loader: _PlainLoader, node: yaml.Node, where: Location, document: Document) -> Any:

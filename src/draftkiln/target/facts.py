@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 TEXT_PREFIX = "language_model."
 """Prefix of the text part's weights in wrappers such as Kimi-K2.5's checkpoints."""
+_LONGEST_HEADER = 100_000_000
+"""What safetensors itself allows."""
 INDEX = "model.safetensors.index.json"
 _NESTED = ("text_config", "language_config", "llm_config")
 _FAST_TOKENIZER = "tokenizer.json"
@@ -131,6 +133,8 @@ def check(path: Path, *, trust_remote_code: bool, weights: bool = True) -> Targe
                 fix="fetch the target again (`draftkiln fetch-target` resumes), or set target.load_format to dummy",
             )
         )
+    elif weights:
+        problems.extend(_cut(file) for file in weight_files(path) if not _whole(file))
     if not any((path / name).is_file() for name in (_FAST_TOKENIZER, "tokenizer_config.json", "tokenizer.model")):
         problems.append(
             TargetError(
@@ -150,6 +154,29 @@ def check(path: Path, *, trust_remote_code: bool, weights: bool = True) -> Targe
     if problems:
         raise ProblemsError(problems)
     return facts
+
+
+def _whole(file: Path) -> bool:
+    """Whether a safetensors file has the size that its header tells; false where it has no such header."""
+    size = file.stat().st_size
+    with file.open("rb") as opened:
+        length = int.from_bytes(opened.read(8), "little")
+        if not 0 < length <= min(size, _LONGEST_HEADER):
+            return False
+        try:
+            header = json.loads(opened.read(length))
+            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+            return False
+    return size == 8 + length + max(ends, default=0)
+
+
+def _cut(file: Path) -> TargetError:
+    return TargetError(
+        f"{file} is not a whole safetensors file",
+        why=f"it has {file.stat().st_size} bytes, not what its header says (a cut copy, or a pointer of git-lfs?)",
+        fix="copy or fetch it again",
+    )
 
 
 def _tokenizer_needs_remote_code(path: Path) -> bool:

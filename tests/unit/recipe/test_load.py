@@ -180,3 +180,27 @@ def test_a_good_recipe_with_one_edit_is_read_or_refused_by_line(position, edit):
         loads(GOOD[:position] + edit + GOOD[position + 1 :], "r.yaml")
     except DraftkilnError as error:
         assert "r.yaml:" in str(error)
+
+
+BOMB = "".join(f"{b}: &{b} [{', '.join([f'*{a}' if a else 'x'] * 10)}]\n" for a, b in ["-a", "ab", "bc", "cd"]).replace(
+    "*-", "x"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["target: &t {source: *t}", "target: " + "[" * 3000, BOMB + "e: [*d, *d, *d]"],
+    ids=["inside itself", "deep", "millions"],
+)
+def test_yaml_without_end_is_refused(tmp_path, text):
+    file = tmp_path / "r.yaml"
+    file.write_text(text)
+    with pytest.raises(RecipeError, match="not YAML"):
+        load(file)
+
+
+def test_a_number_beyond_all_numbers_is_refused(tmp_path):
+    file = tmp_path / "r.yaml"
+    file.write_text("train:\n  lr: 1e999\n")
+    with pytest.raises(ProblemsError, match="1e999 is too large a number"):
+        load(file)

@@ -13,7 +13,7 @@ def write(folder, config, *, weights=("model.safetensors",), index=None, tokeniz
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
     for name in weights:
-        (folder / name).write_bytes(b"x" * 10)
+        (folder / name).write_bytes(b"\x02" + bytes(7) + b"{}")
     if index is not None:
         names = {f"w{number}": name for number, name in enumerate(index)}
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
@@ -94,3 +94,14 @@ def test_all_problems_are_told_at_once(tmp_path):
         facts.check(write(tmp_path, TEXT, weights=(), tokenizer={}), trust_remote_code=False)
     assert len(caught.value.problems) == 2
     assert "no tokenizer" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x02" + bytes(7) + b"{", b"version https://git-lfs.github.com/spec/v1\noid sha256:4\n"]
+)
+def test_weights_that_were_cut_or_are_a_pointer_are_refused_by_name(tmp_path, data):
+    folder = write(tmp_path, TEXT)
+    (folder / "model.safetensors").write_bytes(data)
+    with pytest.raises(ProblemsError, match=r"model\.safetensors is not a whole safetensors file"):
+        facts.check(folder, trust_remote_code=False)
+    facts.check(folder, trust_remote_code=False, weights=False)
