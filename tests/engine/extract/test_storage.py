@@ -33,7 +33,7 @@ def recipe(folder, **sections):
     content = yaml.safe_load((ROOT / "recipes" / "tiny-cpu.yaml").read_text())
     content["name"] = "storage"
     content["target"]["source"] = {"make": "small", "seed": 17}
-    content["data"] |= {"source": {"synthetic": SAMPLES, "seed": 1}, "max_tokens": TOKENS, "held_out": 4}
+    content["data"] |= {"source": {"synthetic": SAMPLES, "seed": 1}, "max_tokens": TOKENS, "held_out": 16}
     content["extract"]["token_budget"] = 200
     for name, values in sections.items():
         content[name] |= values
