@@ -198,9 +198,9 @@ class Attempt:
 
     def _identity(self, environment: Environment) -> str:
         """What a passed step depends on: the locked packages and the patched files, and the target."""
-        lock = environment.stack.locked()
+        lock, file = environment.stack.locked(), environment.stack.file
         return durable.sha256_json(
-            [lock.requirements_sha256, environment.overlay.name, environment.stack.file.environment, self.target]
+            [lock.requirements_sha256, environment.overlay.name, file.environment, file.preload, self.target]
         )
 
     def _passed(self, step: str, environment: Environment) -> dict[str, Any] | None:
