@@ -67,15 +67,13 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def engine_tests(session: nox.Session) -> None:
-    """Run the tests that need the real vLLM on the CPU, each on its stack, two files at a time.
+    """Run the tests that need the real vLLM on the CPU, each on its stack.
 
     The pairs of speculators and vLLM that no recipe uses are proved by `nox -s matrix`.
     Posargs go to pytest: `nox -s engine_tests -- -k series`.
     """
     _install(session)
-    # An engine starts on one core for most of its half minute; more than two at a time would need more memory.
-    words = ["-n", "2", "--dist", "loadfile", "-m", "engine", "--ignore", "tests/engine/train"]
-    session.run("pytest", "tests/engine", *words, *session.posargs)
+    session.run("pytest", "tests/engine", "-m", "engine", "--ignore", "tests/engine/train", *session.posargs)
 
 
 @nox.session
