@@ -156,7 +156,7 @@ def test_a_manifest_that_cannot_be_written_ends_it_and_what_was_not_recorded_is_
     def fsync(handle):
         if Path(f"/proc/self/fd/{handle}").readlink() == path:
             appends.append(1)
-            if len(appends) == 3:
+            if len(appends) == 1:  # a later one may be the last on a slow machine
                 raise OSError(code, os.strerror(code))
         real(handle)
 
