@@ -185,7 +185,8 @@ def _refuse_another_recipe(directory: RunDirectory, content: Mapping[str, Any], 
     """
     for stage in earlier:
         recorded = directory.require(stage)["inputs"]
-        sections = {f"recipe.{section}": content[section] for section in _SECTIONS[stage]}
+        # How many devices the target takes may change between stages; its config is compared by hash.
+        sections = {f"recipe.{section}": content[section] for section in _SECTIONS[stage] if section != "target"}
         changed = list(differences({key: recorded.get(key) for key in sections}, sections))
         if changed:
             raise RunDirectoryError(
