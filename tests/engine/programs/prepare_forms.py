@@ -65,7 +65,13 @@ class TikTokenTokenizer(PreTrainedTokenizer):
     def save_vocabulary(self, folder, filename_prefix=None):
         return ()
 '''
-TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}]
+# Keys in alphabetical order, as pyarrow infers a struct: templates write tools in the order that they are given.
+TOOLS = [
+    {
+        "function": {"name": "weather", "parameters": {"properties": {"city": {"type": "string"}}, "type": "object"}},
+        "type": "function",
+    }
+]
 CALL = {"id": "c0", "type": "function", "function": {"name": "weather", "arguments": '{"town": "Rome"}'}}
 ROWS = [
     {
