@@ -122,5 +122,5 @@ def test_muon_iterates_in_float32_on_the_cpu() -> None:
     assert dtypes == {torch.float32}
     moved, expected = ours.weight.detach() - start, plain.weight.detach() - start
     cosine = torch.nn.functional.cosine_similarity(moved.flatten(), expected.flatten(), dim=0)
-    assert cosine > 0.995
+    assert cosine > 0.99  # torch iterates in bfloat16
     torch.testing.assert_close(moved.norm(), expected.norm(), rtol=0.02, atol=0)
