@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from draftkiln import checkout, durable
+from draftkiln import checkout, durable, generated
 from draftkiln.errors import StorageError
 
 if TYPE_CHECKING:
@@ -101,13 +101,7 @@ def page(old: str, rows: Iterable[Row]) -> str:
     Raises:
         StorageError: the page has no such part.
     """
-    before, begin, rest = old.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise StorageError(
-            f"{table_file()}: no generated part", why=f"it stands between {BEGIN} and {END}", fix="restore the page"
-        )
-    return f"{before}{BEGIN}\n{table(rows)}{END}{after}"
+    return generated.replace(table_file(), old, BEGIN, END, table(rows))
 
 
 def _line(cells: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from draftkiln import checkout, durable
+from draftkiln import checkout, durable, generated
 from draftkiln.errors import StorageError
 from draftkiln.refresh.outcome import Outcome
 
@@ -136,13 +136,7 @@ def page(old: str, rows: Iterable[Row]) -> str:
     Raises:
         StorageError: it has no such part.
     """
-    before, begin, rest = old.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise StorageError(
-            f"{page_file()}: no generated part", why=f"it stands between {BEGIN} and {END}", fix="restore the page"
-        )
-    return f"{before}{BEGIN}\n{table(rows)}{END}{after}"
+    return generated.replace(page_file(), old, BEGIN, END, table(rows))
 
 
 def _line(cells: Iterable[str]) -> str:
