@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from draftkiln import durable
 from draftkiln.errors import ProblemsError
 from draftkiln.export.command import _export
+from draftkiln.rundir import RunDirectory, read_json
 from draftkiln.stagelog import Terminal
 
 pytestmark = pytest.mark.engine
@@ -55,11 +56,19 @@ def test_the_same_checkpoint_gives_the_same_bytes(copy: Any, exported: dict[str,
     assert durable.sha256_file(copy.path / "export" / "vllm" / "model.safetensors") == again["weights_sha256"]["vllm"]
 
 
+def recorded(run: Any) -> None:
+    """Let the record of `train` be of the checkpoint as it is now: `export` looks at more than sizes."""
+    directory = RunDirectory(run.path)
+    record = read_json(run.path / "train" / "stage.json")
+    directory.finish("train", record["inputs"], record["results"])
+
+
 def spoil(run: Any, change: Any) -> None:
     file = checkpoint(run) / "model.safetensors"
     tensors = load_file(file)
     change(tensors)
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file)
+    recorded(run)
 
 
 def test_case_52_embeddings_that_are_not_the_targets_are_refused(copy: Any) -> None:
@@ -87,6 +96,7 @@ def test_case_23_a_tensor_of_another_shape_is_refused(copy: Any) -> None:
 def test_case_51_a_flag_of_the_trainer_that_nobody_serves_is_refused(copy: Any) -> None:
     file = checkpoint(copy) / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"norm_output": True}))
+    recorded(copy)
     assert "norm_output is True" in refusal(copy)
 
 
@@ -99,6 +109,7 @@ def test_case_9_ids_must_agree_in_all_three_places(copy: Any) -> None:
 def test_case_51_no_sglang_folder_for_a_draft_that_sglang_would_change(copy: Any) -> None:
     file = checkpoint(copy) / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"norm_before_residual": True}))
+    recorded(copy)
     results = copy.stage("export", _export)
     assert "norm_before_residual" in results["sglang_refused"]
     assert not (copy.path / "export" / "sglang").exists()
