@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from draftkiln.train.schedule import Schedule
 
 LOSS = "kl_div"
+_STEPS_WORTH_A_PROCESS = 200
 
 
 def settings(recipe: Recipe, folder: Path, schedule: Schedule, *, accelerator: bool) -> dict[str, Any]:
     """Flat settings for speculators' `TrainConfig.from_flat`.
 
     On a CPU the draft computes in float32: on AVX2 cores the bfloat16 products of a backward pass take 7 to 70 times
-    as long (measured), and the trainer keeps its weights in float32 anyway. Workers of the data loader would take
-    cores away from the products, so the trainer reads samples itself.
+    as long (measured), and the trainer keeps its weights in float32 anyway.
 
     Args:
         recipe: the run's.
@@ -48,7 +48,7 @@ def settings(recipe: Recipe, folder: Path, schedule: Schedule, *, accelerator: b
         "hidden_states_dtype": "bfloat16" if accelerator else "float32",
         "total_seq_len": train.tokens_per_step,
         "train_data_ratio": schedule.ratio,
-        "num_workers": 8 if accelerator else 0,
+        "num_workers": _loader_processes(schedule, accelerator=accelerator),
         "on_missing": "raise",
         "loss_fn": LOSS,
         "loss_implementation": "fused" if accelerator else "eager",
@@ -72,3 +72,14 @@ def settings(recipe: Recipe, folder: Path, schedule: Schedule, *, accelerator: b
         "logger": "",
         "log_dir": str(folder / "logs"),
     }
+
+
+def _loader_processes(schedule: Schedule, *, accelerator: bool) -> int:
+    """Processes that read samples for the trainer.
+
+    On a CPU one, where the run is long enough to pay for its start (15 s of imports): more would take cores away from
+    the products, none leaves all but one idle while it reads.
+    """
+    if accelerator:
+        return 8
+    return int(schedule.steps > _STEPS_WORTH_A_PROCESS)

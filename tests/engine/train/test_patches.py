@@ -124,3 +124,21 @@ def test_muon_iterates_in_float32_on_the_cpu() -> None:
     cosine = torch.nn.functional.cosine_similarity(moved.flatten(), expected.flatten(), dim=0)
     assert cosine > 0.99  # torch iterates in bfloat16
     torch.testing.assert_close(moved.norm(), expected.norm(), rtol=0.02, atol=0)
+
+
+def test_dense_mask_is_broadcast_not_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    from speculators.models.eagle3 import core
+
+    class Model:
+        _create_mask_fn = staticmethod(core.create_mask)
+
+    lengths = [7, 1, 30, 20]
+    documents = torch.repeat_interleave(torch.tensor([0, 1, 2, -1]), torch.tensor(lengths))
+    for window in (None, 5):
+        mask_mod = core.create_combined_mask_mod(documents, len(documents), sliding_window=window)
+        mapped = core.create_mask(mask_mod, B=None, H=None, Q_LEN=58, KV_LEN=58, device="cpu")
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.nn.attention.flex_attention, "_vmap_for_bhqkv", None)
+            mask = core.Eagle3DraftModel._build_attn_mask(Model(), documents, 58, "cpu", window)
+        assert mask.equal(mapped)
+        assert not mask.all()
