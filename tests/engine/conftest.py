@@ -1,18 +1,17 @@
-"""Two engines at a time: each worker of pytest-xdist has ports of its own, and tests that share an engine stay together."""
+"""Several engines at a time: each pytest process has ports of its own, and tests that share an engine stay together."""
 
 import os
 
 import pytest
 
-_FIRST_PORT, _PORTS = 21000, 200
+_FIRST_PORT, _PORTS, _PROCESSES = 20_000, 100, 120
 """Below the ports that the kernel hands out, so that nothing else takes one between vLLM's choice and its use."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give vLLM, which otherwise asks the kernel for a port and binds it later, the ports of this worker."""
-    config.addinivalue_line("markers", "xdist_group(name): tests that one worker of pytest-xdist runs, where it is there")
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
-    os.environ.setdefault("VLLM_PORT", str(_FIRST_PORT + _PORTS * int(worker)))
+    """Give vLLM, which otherwise asks the kernel for a port and binds it later, the ports of this process."""
+    config.addinivalue_line("markers", "xdist_group(name): tests that one worker of pytest-xdist runs, if it is there")
+    os.environ["VLLM_PORT"] = str(_FIRST_PORT + _PORTS * (os.getpid() % _PROCESSES))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
