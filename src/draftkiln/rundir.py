@@ -18,14 +18,16 @@ Layout:
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from draftkiln import durable
 from draftkiln.errors import RunDirectoryError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
 SCHEMA_VERSION = 1
@@ -97,8 +99,15 @@ class RunDirectory:
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{stage}.log"
 
-    def finished(self, stage: str, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+    def finished(
+        self, stage: str, inputs: Mapping[str, Any], defaults: Mapping[str, Any] = MappingProxyType({})
+    ) -> dict[str, Any] | None:
         """Results of `stage` if it was finished with these inputs, None if it was not finished.
+
+        Args:
+            stage: name.
+            inputs: what it reads now.
+            defaults: values of `inputs` that nobody asked for; a record made before they existed had the same.
 
         Raises:
             RunDirectoryError: it was finished, or begun, with other inputs; the message names each difference.
@@ -107,7 +116,7 @@ class RunDirectory:
             file = self.path / stage / name
             if file.exists():
                 record = read_json(file)
-                _refuse_changes(f"{self.path}: stage {stage}", record["inputs"], inputs)
+                _refuse_changes(f"{self.path}: stage {stage}", filled(record["inputs"], defaults), inputs)
                 if name == "stage.json":
                     results: dict[str, Any] = record["results"]
                     return results
@@ -198,6 +207,17 @@ def _refuse_changes(where: str, before: Mapping[str, Any], now: Mapping[str, Any
             why="; ".join(changed),
             fix="name a new --run directory, or go back to the inputs of this one",
         )
+
+
+def filled(recorded: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of `recorded`, and those of `defaults`, at any depth, whose keys it does not have."""
+    found = dict(recorded)
+    for key, default in defaults.items():
+        if isinstance(default, Mapping) and isinstance(found.get(key), Mapping):
+            found[key] = filled(found[key], default)
+        else:
+            found.setdefault(key, default)
+    return found
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], where: str = "") -> Iterator[str]:

@@ -8,18 +8,19 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftkiln import durable, lock, stagelog
 from draftkiln.errors import DraftkilnError, EngineError, ExitCode, ProblemsError, RecipeError, RunDirectoryError
 from draftkiln.events import Events
-from draftkiln.rundir import RunDirectory, differences
+from draftkiln.rundir import RunDirectory, differences, filled
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from draftkiln.recipe.model import Recipe, Stage
     from draftkiln.target.facts import TargetFacts
@@ -57,6 +58,8 @@ class Context:
     """All that decides the results, by name; recorded and compared on the next run."""
     device: str
     """`cpu` or `cuda`: of the stack."""
+    defaults: dict[str, Any] = field(default_factory=dict)
+    """Values of `inputs` that the recipe does not name."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,7 +107,7 @@ def _run_alone(
     error: type[DraftkilnError],
     still_good: Callable[[Context], bool] | None,
 ) -> int:
-    done = found.run.finished(name, found.inputs)
+    done = found.run.finished(name, found.inputs, found.defaults)
     if done is not None:
         lost = found.run.lost(name)
         if lost:
@@ -158,15 +161,31 @@ def _context(name: Stage, recipe: Recipe, directory: RunDirectory, stack: str, e
     found_stack = read(stack)
     locked = found_stack.locked()
     content = recipe.model_dump(mode="json", by_alias=True)
-    _refuse_another_recipe(directory, content, _before(name))
-    inputs: dict[str, Any] = {f"recipe.{section}": content[section] for section in _SECTIONS[name]}
+    defaults = _defaults(content, recipe.model_dump(mode="json", by_alias=True, exclude_defaults=True))
+    _refuse_another_recipe(directory, content, defaults, _before(name))
+    inputs = _sections(content, name)
     inputs |= {"stack": stack, "requirements": locked.requirements_sha256}
     inputs["speculators"] = locked.patched_wheel_sha256 or locked.base_wheel_sha256
     inputs["target_config"] = durable.sha256_file(target / "config.json")
     inputs |= {f"{stage}.record": durable.sha256_json(record["inputs"]) for stage, record in earlier.items()}
     if "prepare" in earlier:
         inputs["dataset_sha256"] = earlier["prepare"]["results"]["dataset_sha256"]
-    return Context(recipe, directory, target, facts, stack, inputs, found_stack.file.device)
+    return Context(recipe, directory, target, facts, stack, inputs, found_stack.file.device, _sections(defaults, name))
+
+
+def _sections(content: Mapping[str, Any], stage: str) -> dict[str, Any]:
+    return {f"recipe.{section}": content[section] for section in _SECTIONS[stage] if section in content}
+
+
+def _defaults(content: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """What `content` has and `named`, the same without defaults, has not."""
+    found: dict[str, Any] = {}
+    for key, value in content.items():
+        if key not in named:
+            found[key] = value
+        elif isinstance(value, Mapping):
+            found[key] = _defaults(value, named[key])
+    return found
 
 
 def _before(name: str) -> list[str]:
@@ -177,7 +196,9 @@ def _before(name: str) -> list[str]:
     return found
 
 
-def _refuse_another_recipe(directory: RunDirectory, content: Mapping[str, Any], earlier: list[str]) -> None:
+def _refuse_another_recipe(
+    directory: RunDirectory, content: Mapping[str, Any], defaults: Mapping[str, Any], earlier: list[str]
+) -> None:
     """Results of earlier stages that this recipe would not give are not read.
 
     Raises:
@@ -186,8 +207,10 @@ def _refuse_another_recipe(directory: RunDirectory, content: Mapping[str, Any], 
     for stage in earlier:
         recorded = directory.require(stage)["inputs"]
         # How many devices the target takes may change between stages; its config is compared by hash.
-        sections = {f"recipe.{section}": content[section] for section in _SECTIONS[stage] if section != "target"}
-        changed = list(differences({key: recorded.get(key) for key in sections}, sections))
+        sections = _sections(content, stage)
+        sections.pop("recipe.target", None)
+        before = filled({key: recorded[key] for key in sections if key in recorded}, _sections(defaults, stage))
+        changed = list(differences({key: before[key] for key in sections if key in before}, sections))
         if changed:
             raise RunDirectoryError(
                 f"{directory.path}: stage {stage} was made from another recipe",
