@@ -202,6 +202,16 @@ def _rate_of_muon(values: Values) -> Iterator[Contradiction]:
         )
 
 
+def _sharded_alone(values: Values) -> Iterator[Contradiction]:
+    if values("train.shard") and values("train.devices") == 1:
+        yield Contradiction(
+            values.first_named("train.shard", "train.devices"),
+            "weights are spread over one device",
+            "train.devices is 1",
+            "name the number of GPUs with train.devices, or remove train.shard",
+        )
+
+
 def _validated_samples(values: Values) -> Iterator[Contradiction]:
     if values("validate.against") is None or not _is_synthetic(values):
         return
@@ -244,6 +254,7 @@ RULES: tuple[Callable[[Values], Iterator[Contradiction]], ...] = (
     _tokens_per_step,
     _steps_or_epochs,
     _rate_of_muon,
+    _sharded_alone,
     _validated_samples,
     _dummy_weights,
 )

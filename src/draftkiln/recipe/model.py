@@ -41,6 +41,23 @@ def form_of(value: Any, keys: tuple[str, ...]) -> str | None:
     return FORM + named[0] if len(named) == 1 else None
 
 
+class LaterSection(Section):
+    """A section that has grown: what a recipe leaves at its default is not recorded, so that earlier runs stay good."""
+
+    @model_serializer(mode="wrap")
+    def _without_later_defaults(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = written(self)
+        for name in self.added_later():
+            if getattr(self, name) == type(self).model_fields[name].get_default(call_default_factory=True):
+                content.pop(name, None)
+        return content
+
+    @classmethod
+    def added_later(cls) -> tuple[str, ...]:
+        """Fields that came after the first runs."""
+        return ()
+
+
 class Stacks(Section):
     """Which stack (a folder of containers/stacks/) each stage runs on."""
 
@@ -153,23 +170,6 @@ class SyntheticData(Section):
     """Only each so-many-th is that long, the first included; the others have a quarter of the tokens."""
     seed: int = 1
     """Same seed and tokenizer, same conversations."""
-
-
-class LaterSection(Section):
-    """A section that has grown: what a recipe leaves at its default is not recorded, so that earlier runs stay good."""
-
-    @model_serializer(mode="wrap")
-    def _without_later_defaults(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        content: dict[str, Any] = written(self)
-        for name in self.added_later():
-            if getattr(self, name) == type(self).model_fields[name].get_default(call_default_factory=True):
-                content.pop(name, None)
-        return content
-
-    @classmethod
-    def added_later(cls) -> tuple[str, ...]:
-        """Fields that came after the first runs."""
-        return ()
 
 
 class PathData(LaterSection):
@@ -329,7 +329,32 @@ class DraftShape(Section):
     """Draft vocabulary; default: the target's."""
 
 
-class Train(Section):
+class PathDraft(Section):
+    """A published draft that lies in a folder."""
+
+    path: str
+    """Folder with config.json and model.safetensors, in speculators' or SGLang's layout; relative to the working
+    directory."""
+
+
+class HubDraft(Section):
+    """A published draft on the Hugging Face Hub, pinned by commit."""
+
+    hub: str
+    """Repository of the draft."""
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    """Commit, 40 hex digits."""
+
+
+DRAFT_FORMS: dict[str, type[Section]] = {"path": PathDraft, "hub": HubDraft}
+DraftSource = Annotated[
+    Annotated[PathDraft, Tag("form:path")] | Annotated[HubDraft, Tag("form:hub")],
+    Discriminator(lambda value: form_of(value, tuple(DRAFT_FORMS))),
+]
+Logger = Literal["tensorboard", "wandb", "trackio", "mlflow"]
+
+
+class Train(LaterSection):
     """How the draft is trained."""
 
     draft: DraftShape
@@ -356,6 +381,24 @@ class Train(Section):
     """Seed of weights and order."""
     norm_before_residual: bool = True
     """Written into the draft's config always: vLLM assumes true when it is absent."""
+    init_from: DraftSource | None = None
+    """A published draft to start from: one of `path`, `hub` + `revision`; of the same target, layers, shape and draft
+    vocabulary. Default: a new draft."""
+    devices: PositiveInt = 1
+    """Processes that train together, one a GPU; each takes `tokens_per_step` tokens of a step."""
+    shard: bool = False
+    """Spread weights and optimizer over the devices (FSDP) instead of keeping a copy on each."""
+    loggers: tuple[Logger, ...] = Field(default=(), exclude=True)
+    """Where the curves also go; each must be installed in the training stack. Decides nothing of the result."""
+    save_minutes: PositiveFloat = Field(default=10.0, exclude=True)
+    """Time between saved states, from which an interrupted training goes on. Decides nothing of the result."""
+    save_steps: PositiveInt | None = Field(default=None, exclude=True)
+    """Save also each so-many-th step. Decides nothing of the result."""
+
+    @classmethod
+    def added_later(cls) -> tuple[str, ...]:
+        """Fields that came after the first runs."""
+        return ("init_from", "devices", "shard")
 
 
 class Evaluate(Section):

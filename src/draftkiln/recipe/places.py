@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
-from draftkiln.recipe.model import DATA_FORMS, TARGET_FORMS, Recipe, Section, form_of
+from draftkiln.recipe.model import DATA_FORMS, DRAFT_FORMS, TARGET_FORMS, Recipe, Section, form_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 FORMS: Mapping[Location, Mapping[str, type[Section]]] = {
     ("target", "source"): TARGET_FORMS,
     ("data", "source"): DATA_FORMS,
+    ("train", "init_from"): DRAFT_FORMS,
 }
 """Where a source stands, and which key tells which form."""
 
