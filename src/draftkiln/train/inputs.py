@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from draftkiln import durable
 from draftkiln.errors import DataError, ProblemsError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 PRE_NORM = "pre-norm"
 
@@ -110,3 +111,49 @@ def refuse_too_few(samples: int) -> None:
             why="one sample at least is set apart for the validation loss",
             fix="prepare more conversations",
         )
+
+
+def refuse_not_validated(
+    validated: Mapping[str, Any], extracted: Mapping[str, Any], samples: int, receipts: int
+) -> None:
+    """Refuse states that are not the ones that passed `validate`.
+
+    Args:
+        validated: record of the stage validate.
+        extracted: record of the stage extract.
+        samples: that the manifest's head speaks of.
+        receipts: that it holds.
+
+    Raises:
+        DataError: they were extracted anew since, or are not complete.
+    """
+    fix = "run `draftkiln validate` with the same --recipe and --run"
+    if validated["inputs"].get("extract.record") != durable.sha256_json(extracted["inputs"]):
+        raise DataError("the states were extracted anew since they were validated", why="nobody checked these", fix=fix)
+    checked = validated["results"].get("samples", samples)
+    if checked != samples or receipts != samples:
+        raise DataError(
+            f"{samples} samples are to be there, {receipts} are, and {checked} were validated",
+            why="the extraction was taken up again since",
+            fix=f"finish it with `draftkiln extract`, then {fix}",
+        )
+
+
+def refuse_other_tokenizer(recorded: Mapping[str, str] | None, now: Mapping[str, str]) -> None:
+    """Refuse token ids that another tokenizer than the target's gave; a shape check would not see it.
+
+    Args:
+        recorded: hashes of the tokenizer's files when the samples were prepared, None where nobody wrote them down.
+        now: of the target's.
+
+    Raises:
+        DataError: naming the files that differ.
+    """
+    if recorded is None or dict(recorded) == dict(now):
+        return
+    changed = sorted(name for name in {*recorded, *now} if recorded.get(name) != now.get(name))
+    raise DataError(
+        f"the samples were prepared with another tokenizer: {', '.join(changed)} differ",
+        why="the same id would mean another token, and the draft would learn to propose wrong ones",
+        fix="use the target that the samples were prepared with, or prepare and extract into a new run directory",
+    )

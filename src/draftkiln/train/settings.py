@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from draftkiln.recipe.model import Recipe
@@ -12,6 +13,18 @@ if TYPE_CHECKING:
 
 LOSS = "kl_div"
 _STEPS_WORTH_A_PROCESS = 200
+
+
+_DECIDES_NOTHING = frozenset({"logger", "log_dir", "run_name"})
+
+
+def deciding(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The settings that decide the result: without those of the loggers and without paths into the run."""
+    return {
+        key: value
+        for key, value in values.items()
+        if key not in _DECIDES_NOTHING and not str(value).startswith(str(folder))
+    }
 
 
 def settings(recipe: Recipe, folder: Path, schedule: Schedule, *, accelerator: bool) -> dict[str, Any]:
@@ -69,8 +82,10 @@ def settings(recipe: Recipe, folder: Path, schedule: Schedule, *, accelerator: b
         "checkpoint_freq": float(len(schedule.epochs)),  # after the first epoch, always saved, and after the last
         "no_resume_from_checkpoint": True,
         "log_freq": 1,
-        "logger": "",
+        "fsdp_shard": train.shard,
+        "logger": ",".join(train.loggers),
         "log_dir": str(folder / "logs"),
+        "run_name": recipe.name,
     }
 
 

@@ -37,6 +37,10 @@ class Vocabulary:
         chosen = set(self.targets)
         return [target in chosen for target in range(self.target_size)]
 
+    def unseen(self, counts: Mapping[int, int]) -> int:
+        """How many of its tokens are not among the counted ones."""
+        return sum(target not in counts for target in self.targets)
+
 
 def choose(
     counts: Mapping[int, int], size: int | None, target_size: int, always: Iterable[int] = ()

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from draftkiln.extract import manifest
+from draftkiln import durable
+from draftkiln.extract import manifest, samples
+from draftkiln.prepare import tokenizer
 from draftkiln.recipe.model import Recipe
 from draftkiln.rundir import RunDirectory
 from draftkiln.stage import Context
@@ -91,6 +93,10 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
     write_samples(run, texts(SAMPLES, seed=1))
     lines = [json.dumps({"prompt_token_ids": text[:PROMPT]}) for text in texts(6, seed=2)]
     (run.path / "prepare" / "held_out.jsonl").write_text("\n".join(lines) + "\n")
+    records = RunDirectory(run.path)
+    records.finish("prepare", {"tokenizer": tokenizer.hashes(run.target)}, {})
+    records.finish("extract", {}, {})
+    records.finish("validate", {"extract.record": durable.sha256_json({})}, {"samples": SAMPLES})
     return run
 
 
@@ -118,6 +124,16 @@ def texts(count: int, seed: int) -> list[list[int]]:
     return [prompt + language.continuation(prompt, TOKENS - PROMPT) for prompt in prompts]
 
 
+def receipt_of(file: Path) -> manifest.Receipt:
+    """The receipt of a sample that was written by other hands."""
+    opened = samples.opening(file)
+    index, ids = samples.index_of(file.name), opened.token_ids
+    assert index is not None
+    checksum = samples.checksum(file)
+    rows = len(ids) // samples.TOKEN_ID_BYTES
+    return manifest.Receipt(index, rows, opened.size, checksum, samples.token_ids_checksum(ids))
+
+
 def write_samples(run: Small, rows: list[list[int]]) -> None:
     """Write dataset, states and manifest as `prepare` and `extract` do."""
     import datasets
@@ -134,9 +150,9 @@ def write_samples(run: Small, rows: list[list[int]]) -> None:
         with torch.no_grad():
             states = model(ids[None], output_hidden_states=True).hidden_states
         slots = torch.stack([*(states[layer][0] for layer in AUX), last[-1][0]], dim=1)
-        save_file({"hidden_states": slots.bfloat16(), "token_ids": ids}, folder / f"hs_{index}.safetensors")
+        save_file({"hidden_states": slots.bfloat16(), "token_ids": ids}, folder / samples.name(index))
     head = manifest.Head((*AUX, LAYERS), model.config.hidden_size, "bfloat16", "float32", len(rows), "d", "s", "w")
-    manifest.create(run.path / "extract" / manifest.FILE, head)
+    manifest.create(run.path / "extract" / manifest.FILE, head, map(receipt_of, sorted(folder.iterdir())))
     columns = {
         "input_ids": rows,
         "loss_mask": [[0] * PROMPT + [1] * (len(row) - PROMPT) for row in rows],

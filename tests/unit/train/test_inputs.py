@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from draftkiln import durable
 from draftkiln.errors import DataError, ExitCode, ProblemsError
 from draftkiln.extract.manifest import Head
 from draftkiln.train import inputs
@@ -50,3 +51,30 @@ def test_too_few_samples_to_validate_on(samples: int) -> None:
     with pytest.raises(DataError, match="cannot be trained on"):
         inputs.refuse_too_few(samples)
     inputs.refuse_too_few(2)
+
+
+RECORD = {"inputs": {"extract.record": durable.sha256_json({"seed": 1})}, "results": {"samples": 48}}
+EXTRACTED = {"inputs": {"seed": 1}}
+
+
+def test_states_that_passed_validate_are_taken() -> None:
+    inputs.refuse_not_validated(RECORD, EXTRACTED, 48, 48)
+
+
+def test_states_extracted_anew_since_validate_are_refused() -> None:
+    with pytest.raises(DataError, match="extracted anew since they were validated"):
+        inputs.refuse_not_validated(RECORD, {"inputs": {"seed": 2}}, 48, 48)
+
+
+@pytest.mark.parametrize(("samples", "receipts"), [(48, 47), (49, 49)])
+def test_states_that_are_not_all_validated_are_refused(samples: int, receipts: int) -> None:
+    with pytest.raises(DataError, match=f"{samples} samples are to be there, {receipts} are, and 48 were validated"):
+        inputs.refuse_not_validated(RECORD, EXTRACTED, samples, receipts)
+
+
+def test_case_68_samples_of_another_tokenizer_are_refused_by_its_files() -> None:
+    theirs = {"tokenizer.json": "a", "tokenizer_config.json": "c"}
+    inputs.refuse_other_tokenizer(theirs, dict(theirs))
+    inputs.refuse_other_tokenizer(None, theirs)
+    with pytest.raises(DataError, match=r"another tokenizer: merges.txt, tokenizer.json differ"):
+        inputs.refuse_other_tokenizer(theirs, {**theirs, "tokenizer.json": "b", "merges.txt": "m"})
