@@ -140,6 +140,14 @@ def bench_prepare(session: nox.Session) -> None:
 
 
 @nox.session
+def bench_train(session: nox.Session) -> None:
+    """Measure training beside speculators' own command on a finished run: `nox -s bench_train -- --run DIR`."""
+    recipe = ["--recipe", "recipes/tiny-cpu.yaml"] if "--recipe" not in session.posargs else []
+    folder = ["--run", "runs/tiny-cpu"] if "--run" not in session.posargs else []
+    _draftkiln(session, "bench-train", *recipe, *folder, *session.posargs)
+
+
+@nox.session
 def validate(session: nox.Session) -> None:
     """Check extracted states, also against transformers."""
     _stage(session, "validate")

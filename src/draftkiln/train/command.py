@@ -99,6 +99,7 @@ def _train_until(context: Context, terminal: Terminal, ending: Ending) -> dict[s
     init_from = str(published.folder.absolute()) if published else None
     work = Job(str(folder), values, deciding, plan, train.save_minutes, train.save_steps, init_from)
     loggers.keep_local(train.loggers, folder / "logs", os.environ)
+    work.write()
     _announce(terminal, planned, lengths, work, device)
     first_step_at = _run(work, planned, ending, terminal)
     lines = list(curve.read(folder / job.CURVE))

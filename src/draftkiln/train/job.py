@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from draftkiln.train.schedule import Schedule
 
 FILE, STOP, FAILURE, FINISHED = "job.json", "stop", "failure.json", "finished"
-"""Files of the stage's folder, for several processes: what they are to do; the end is asked for; why one failed; all
+"""Files of the stage's folder: what is to be done; of several processes also: the end is asked for; why one failed; all
 steps are done."""
 PARENT = "DRAFTKILN_TRAIN_PARENT"
 """Environment variable with the process that started several of these."""
@@ -60,11 +60,9 @@ class Job:
     save_steps: int | None
     init_from: str | None
 
-    def write(self) -> Path:
-        """Write the job for other processes; its file."""
-        file = Path(self.folder) / FILE
-        durable.write_json(file, asdict(self))
-        return file
+    def write(self) -> None:
+        """Write the job into its folder, for other processes and for people."""
+        durable.write_json(Path(self.folder) / FILE, asdict(self))
 
     @classmethod
     def read(cls, file: Path) -> Job:
@@ -160,6 +158,8 @@ def lengths(folder: Path) -> list[int]:
 
 def main() -> int:
     """Run one of several processes."""
+    from speculators.train.distributed import maybe_destroy_distributed
+
     from draftkiln.train.loop import StopAskedError
 
     job = Job.read(Path(sys.argv[1]))
@@ -168,6 +168,7 @@ def main() -> int:
     try:
         run(job, planned, StopFile(folder / STOP, int(os.environ[PARENT])), None)
     except StopAskedError:
+        maybe_destroy_distributed()
         return ExitCode.OK
     except DraftkilnError as error:
         traceback.print_exc()

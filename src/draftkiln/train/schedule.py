@@ -81,11 +81,11 @@ class Plan:
         Raises:
             DataError: an epoch has no step, because there are fewer samples than devices.
         """
-        training, ratio = split(len(lengths))
+        training, ratio = split(len(lengths), self.devices)
         if training < self.devices:
             raise DataError(
-                f"{training} samples to train on, train.devices is {self.devices}",
-                why="each device takes at least one sample of a step",
+                f"{len(lengths)} samples for {self.devices} devices",
+                why="each device takes at least one sample of a step, and one is set apart for each",
                 fix="prepare more conversations, or lower train.devices",
             )
         samplers = [self._sampler(lengths[:training], rank) for rank in range(self.devices)]
@@ -107,9 +107,12 @@ class Plan:
         )
 
 
-def split(samples: int) -> tuple[int, float]:
-    """Samples to train on, and the ratio that makes the trainer split there (it takes `int(samples * ratio)`)."""
-    held = max(1, int(samples * _VALIDATION_SHARE))
+def split(samples: int, devices: int = 1) -> tuple[int, float]:
+    """Samples to train on, and the ratio that makes the trainer split there (it takes `int(samples * ratio)`).
+
+    Each device needs a held-out sample: the trainer drops what it cannot deal out evenly.
+    """
+    held = max(devices, int(samples * _VALIDATION_SHARE))
     return samples - held, (samples - held + 0.5) / samples
 
 

@@ -71,19 +71,24 @@ def run(work: Job, steps: int, ending: Asked, terminal: Terminal) -> float | Non
     seen = None
     # In a session of its own: a signal to the whole group must not end the processes within a step.
     process = subprocess.Popen(
-        command(work.write(), work.plan.devices),
+        command(folder / job.FILE, work.plan.devices),
         env=os.environ | {job.PARENT: str(os.getpid()), "OMP_NUM_THREADS": _threads(work.plan.devices)},
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
-    while (code := process.poll()) is None:
-        time.sleep(_LOOK_SECONDS)
-        if ending.asked():
-            stop.touch()
-        line = curve.last_step(folder / job.CURVE)
-        if line is not None and line["step"] > shown:
-            shown, seen = line["step"], seen or time.monotonic()
-            curve.show(line, steps, terminal)
+    try:
+        while (code := process.poll()) is None:
+            time.sleep(_LOOK_SECONDS)
+            if ending.asked():
+                stop.touch()
+            line = curve.last_step(folder / job.CURVE)
+            if line is not None and line["step"] > shown:
+                shown, seen = line["step"], seen or time.monotonic()
+                curve.show(line, steps, terminal)
+    except BaseException:
+        process.terminate()  # torchrun ends its processes
+        process.wait()
+        raise
     stop.unlink(missing_ok=True)
     if failure.exists():
         raise TrainingError(**read_json(failure))

@@ -9,10 +9,12 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from draftkiln.errors import TrainingError
+from draftkiln.errors import ExitCode, TrainingError
+from draftkiln.extract import samples
 from draftkiln.stagelog import Terminal
-from draftkiln.train import verifier
+from draftkiln.train import job, verifier
 from draftkiln.train.command import _train
+from draftkiln.train.schedule import Plan
 
 pytestmark = pytest.mark.engine
 
@@ -114,15 +116,24 @@ def test_case_69_the_loss_mask_moves_with_the_inputs() -> None:
     assert int(used.sum()) == answer
 
 
-def test_a_loss_that_is_no_number_stops_and_names_the_batch(small: Any, tmp_path: Path) -> None:
-    shutil.copytree(small.path / "prepare", tmp_path / "run" / "prepare")
-    shutil.copytree(small.path / "extract", tmp_path / "run" / "extract")
-    for file in (tmp_path / "run" / "extract" / "hidden_states").iterdir():
+def test_a_loss_that_is_no_number_stops_names_the_batch_and_keeps_the_state_before_it(
+    small: Any, tmp_path: Path
+) -> None:
+    for stage in ("prepare", "extract", "validate"):
+        shutil.copytree(small.path / stage, tmp_path / "run" / stage)
+    run = type(small)(tmp_path / "run", small.target)
+    context = run.context(train__max_steps=4, train__save_steps=1)
+    train = context.recipe.train
+    lengths = job.lengths(tmp_path / "run" / "prepare" / "dataset")
+    batch = Plan(train.tokens_per_step, train.seed, train.epochs, train.max_steps).schedule(lengths).batch(2)
+    for index in batch:
+        file = tmp_path / "run" / "extract" / "hidden_states" / samples.name(index)
         tensors = load_file(file)
         tensors["hidden_states"][40:] = torch.nan
         save_file(tensors, file)
-    run = type(small)(tmp_path / "run", small.target)
-    with pytest.raises(TrainingError, match="the loss of step 1 is nan") as caught:
-        _train(run.context(train__max_steps=3), Terminal(io.StringIO()))
-    assert "samples" in caught.value.why
+    with pytest.raises(TrainingError, match="the loss of step 3 is nan") as caught:
+        _train(context, Terminal(io.StringIO()))
+    assert f"samples {', '.join(map(str, batch))}: rows of prepare/dataset" in caught.value.why
+    assert caught.value.code == ExitCode.TRAINING
+    assert [entry.name for entry in (tmp_path / "run" / "train" / "state").iterdir()] == ["2"]
     assert not list((tmp_path / "run" / "train" / "checkpoints").glob("*/model.safetensors"))

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from draftkiln.errors import TrainingError
+from draftkiln.errors import DataError, TrainingError
 from draftkiln.stagelog import Terminal
 from draftkiln.train.curve import METRICS, Curve, last_step, read
-from draftkiln.train.schedule import Schedule, split
+from draftkiln.train.schedule import Plan, Schedule, split
 from draftkiln.train.state import Position
 
 LENGTHS = (10, 20, 30, 40, 40, 40)
@@ -102,6 +102,12 @@ def test_steps_and_batches_of_a_schedule() -> None:
     assert [SCHEDULE.batch(step) for step in range(5)] == [(3, 4), (1,), (0,), (2, 5), ()]
     assert SCHEDULE.tokens == 40 + 40 + 20 + 10
     assert [SCHEDULE.tokens_until(step) for step in (0, 1, 2)] == [0, 80, 100]
+
+
+def test_each_device_gets_a_held_out_sample() -> None:
+    assert [split(100, devices)[0] for devices in (1, 4, 8)] == [95, 95, 92]
+    with pytest.raises(DataError, match="9 samples for 8 devices"):
+        Plan(512, 0, 1, None, devices=8).schedule([10] * 9)
 
 
 @pytest.mark.parametrize("samples", range(2, 200))

@@ -1,0 +1,52 @@
+"""The train section: where a draft starts from, and what of the section is recorded."""
+
+import pytest
+
+from draftkiln.errors import ProblemsError
+from draftkiln.recipe.load import loads
+
+GOOD = """\
+schema_version: 1
+name: good
+stacks: {extract: a, train: b, evaluate: b}
+target:
+  source: {make: small}
+layers:
+  aux: [2, 4, 5]
+data:
+  source: {path: d.jsonl}
+train:
+  draft: {num_attention_heads: 8, num_key_value_heads: 4, intermediate_size: 512}
+"""
+
+
+def recorded(more):
+    return loads(GOOD + more, "r.yaml").model_dump(mode="json", by_alias=True)["train"]
+
+
+def test_runs_made_before_the_later_keys_stay_good():
+    assert not {"init_from", "devices", "shard", "loggers", "save_minutes", "save_steps"} & recorded("").keys()
+
+
+def test_what_decides_the_result_is_recorded_and_nothing_else():
+    assert recorded("  devices: 2\n  shard: true\n")["devices"] == 2
+    assert recorded("  init_from: {path: d}\n")["init_from"] == {"path": "d"}
+    assert recorded("  loggers: [wandb]\n  save_minutes: 1\n  save_steps: 5\n") == recorded("")
+    assert loads(GOOD + "  loggers: [wandb, mlflow]\n", "r.yaml").train.loggers == ("wandb", "mlflow")
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("  init_from: {pth: d}\n", "did you mean `path`?"),
+        ("  init_from: {hub: a/b, revision: main}\n", "train.init_from.revision"),
+        ("  init_from: {path: a, hub: b}\n", "path and hub exclude each other"),
+        ("  loggers: [tensorbord]\n", "it should be 'tensorboard', 'wandb', 'trackio' or 'mlflow'"),
+        ("  shard: true\n", "weights are spread over one device"),
+        ("  save_minutes: 0\n", "train.save_minutes"),
+    ],
+)
+def test_a_wrong_value_is_told_by_its_key(more, words):
+    with pytest.raises(ProblemsError) as caught:
+        loads(GOOD + more, "r.yaml")
+    assert words in str(caught.value)
