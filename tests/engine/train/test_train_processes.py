@@ -43,3 +43,16 @@ def test_two_processes_learn_what_one_learns(small: Any, tmp_path: Path, monkeyp
 def test_more_devices_than_there_are_are_refused() -> None:
     with pytest.raises(SystemMissingError, match=r"train.devices is 4000"):
         several.refuse_missing(4000)
+
+
+def test_processes_are_started_by_torchrun() -> None:
+    assert several.command(Path("job.json"), 8)[1:] == [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "8",
+        "-m",
+        "draftkiln.train.job",
+        "job.json",
+    ]
