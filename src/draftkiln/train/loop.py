@@ -76,7 +76,14 @@ class SavingTrainer(Trainer):  # type: ignore[misc] # speculators has no types w
 
     def run_training(self) -> None:
         """Train without the trainer's signal handlers, which break off a step."""
-        Trainer.run_training.__wrapped__(self)
+        try:
+            Trainer.run_training.__wrapped__(self)
+        except RuntimeError:
+            # A signal to the whole process group also ended what reads samples, between two steps.
+            if self.is_distributed or not self._saves.ending.asked():
+                raise
+            self._save()
+            raise StopAskedError from None
 
     def train_epoch(self, epoch: int, *, step_callback: Callable[[], None] | None = None) -> None:
         """Train an epoch, or what is left of it."""
