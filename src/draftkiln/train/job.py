@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from draftkiln import durable
 from draftkiln.errors import DraftkilnError, ExitCode
 from draftkiln.train import state, warmstart
-from draftkiln.train.curve import Curve
+from draftkiln.train.curve import METRICS, Curve
 from draftkiln.train.schedule import Plan
 
 if TYPE_CHECKING:
@@ -147,6 +147,8 @@ def _listening(curve: Curve | None) -> Iterator[None]:
     finally:
         for handler in handlers:
             root.removeHandler(handler)
+        for handler in logging.getLogger(METRICS).handlers:
+            handler.flush()
 
 
 def lengths(folder: Path) -> list[int]:
