@@ -41,9 +41,10 @@ class Listener(logging.Handler):
             with open(sys.argv[2], "a") as file:
                 file.write(json.dumps(line) + "\\n")
 
-from speculators.train.cli import main
+from speculators.train.cli import main, setup_root_logger
 from speculators.train.config import TrainConfig
-logging.getLogger("speculators").addHandler(Listener())
+setup_root_logger()
+logging.getLogger().addHandler(Listener())
 main(TrainConfig.resolve(["--config", sys.argv[1]]))
 """
 """What `speculators train --config FILE` runs, with a listener for its numbers."""

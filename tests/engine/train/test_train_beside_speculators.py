@@ -12,7 +12,6 @@ import torch
 from draftkiln.stagelog import Terminal
 from draftkiln.train import bench, curve
 from draftkiln.train.command import _train
-from draftkiln.train.curve import METRICS
 
 pytestmark = pytest.mark.engine
 
@@ -40,12 +39,12 @@ def test_losses_are_those_of_speculators_own_command(small: Any, tmp_path: Path)
     values = bench.settings_of(tmp_path / "train") | {"save_path": str(tmp_path / "by-hand")}
     file = tmp_path / "train.yaml"
     file.write_text(dump_yaml(TrainConfig.from_flat(values)))
-    theirs, logger = _Losses(), logging.getLogger(METRICS)
-    logger.addHandler(theirs)
+    theirs = _Losses()
+    logging.getLogger().addHandler(theirs)
     try:
         main(TrainConfig.resolve(["--config", str(file)]))
     finally:
-        logger.removeHandler(theirs)
+        logging.getLogger().removeHandler(theirs)
     ours = [line["loss"] for line in curve.read(tmp_path / "train" / "curve.jsonl") if not line.get("validation")]
     assert len(ours) == 5
     assert ours == pytest.approx(theirs.found, abs=1e-5)

@@ -93,13 +93,13 @@ class _SignalInValidation(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if "Validation epoch 1/" in record.getMessage() and "started" in record.getMessage():
-            logging.getLogger("speculators").removeHandler(self)
+            logging.getLogger().removeHandler(self)
             os.kill(os.getpid(), signal.SIGTERM)
 
 
 def test_a_signal_among_held_out_samples_ends_at_once_and_loses_no_step(beside: Any) -> None:
     run = beside("run")
-    logging.getLogger("speculators").addHandler(_SignalInValidation())
+    logging.getLogger().addHandler(_SignalInValidation())
     with pytest.raises(StoppedError) as caught:
         train(run, train__max_steps=14, train__save_steps=None)
     assert caught.value.code == ExitCode.TERMINATED
