@@ -369,7 +369,36 @@ class Train(Section):
     """Written into the draft's config always: vLLM assumes true when it is absent."""
 
 
-class Evaluate(Section):
+PromptForm = Literal["messages", "mt-bench", "gsm8k", "humaneval"]
+HELD_OUT = "held-out"
+"""Name of the set that `prepare` sets apart."""
+
+
+class PromptSet(Section):
+    """A file of prompts, one JSON object a line, measured beside the held-out ones."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=60)]
+    """Name in the results."""
+    path: str
+    """The file, relative to the working directory."""
+    form: PromptForm
+    """What its lines are: `messages` (objects with that key or `prompt_token_ids`), or as the benchmark of that name."""
+    limit: PositiveInt | None = None
+    """At most so many of its prompts; default: all."""
+
+
+class Sampled(Section):
+    """How answers are drawn in a sampled measurement, which is made beside the greedy one."""
+
+    temperature: Annotated[float, Field(gt=0, le=100)]
+    """Above 0; 1.0 = the target's own distribution."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the probability that is kept."""
+    seed: Seed = 0
+    """Seed; each prompt adds its place in the set."""
+
+
+class Evaluate(LaterSection):
     """How the draft is measured."""
 
     num_draft_tokens: Few = 3
@@ -380,6 +409,15 @@ class Evaluate(Section):
     """Tokens generated for each."""
     ignore_eos: bool = False
     """Generate on past the end token (made targets know none)."""
+    sets: tuple[PromptSet, ...] = ()
+    """Further prompt sets, each measured apart."""
+    sampled: tuple[Sampled, ...] = ()
+    """Measurements with sampling, each on all sets; greedy is always measured, and only there must output be equal."""
+
+    @classmethod
+    def added_later(cls) -> tuple[str, ...]:
+        """Fields that came after the first runs."""
+        return ("sets", "sampled")
 
 
 class Recipe(Section):
