@@ -382,7 +382,7 @@ class PromptSet(Section):
     path: str
     """The file, relative to the working directory."""
     form: PromptForm
-    """What its lines are: `messages` (objects with that key or `prompt_token_ids`), or as the benchmark of that name."""
+    """What its lines are: `messages` (objects with that key or `prompt_token_ids`), or as in the benchmark named."""
     limit: PositiveInt | None = None
     """At most so many of its prompts; default: all."""
 

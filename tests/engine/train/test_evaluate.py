@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from draftkiln.errors import EngineError
-from draftkiln.evaluate.command import _evaluate, evaluate_draft
+from draftkiln.evaluate.command import _evaluate
+from draftkiln.evaluate.evaluation import evaluate_draft
 from draftkiln.stagelog import Terminal
 
 pytestmark = pytest.mark.engine
