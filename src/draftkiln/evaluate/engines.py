@@ -57,8 +57,8 @@ def answer(what: str, job: Job, answers: Path, terminal: Terminal, *, timeout: f
     Raises:
         EngineError: it did not start, died, or took longer than `timeout` seconds; nothing is written then.
     """
-    count = sum(map(len, job.sets.values())) * len(job.samplings)
-    terminal.line(f"evaluate: {count} answers, the target {what}")
+    ways = f", {len(job.samplings)} times" if len(job.samplings) > 1 else ""
+    terminal.line(f"evaluate: {sum(map(len, job.sets.values()))} prompts{ways}, the target {what}")
     request = answers.with_name(f"{answers.stem}-job.json")
     durable.write_json(request, asdict(job))
     answers.unlink(missing_ok=True)
