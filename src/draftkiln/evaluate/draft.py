@@ -33,6 +33,8 @@ def check(folder: Path, facts: TargetFacts) -> None:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except ValueError as error:
         raise EvaluationError(f"{folder / CONFIG} is not JSON", why=str(error), fix="export the draft again") from error
+    if not isinstance(config, dict):
+        raise EvaluationError(f"{folder / CONFIG} is not a JSON object", fix="export the draft again")
     fix = f"measure it with the target that it was trained for; this one is {facts.path}"
     problems = [EvaluationError(f"{folder}: {text}", fix=fix) for text in _problems(config, facts)]
     if problems:
@@ -40,7 +42,7 @@ def check(folder: Path, facts: TargetFacts) -> None:
 
 
 def _problems(config: Mapping[str, Any], facts: TargetFacts) -> Iterator[str]:
-    layer = config.get("transformer_layer_config") or config
+    layer = _section(config, "transformer_layer_config") or config
     hidden = config.get("target_hidden_size") or layer.get("hidden_size")
     if isinstance(hidden, int) and hidden != facts.hidden_size:
         yield f"it reads states of hidden size {hidden}, the target has {facts.hidden_size}"
@@ -57,8 +59,13 @@ def _problems(config: Mapping[str, Any], facts: TargetFacts) -> Iterator[str]:
 
 
 def _aux_ids(config: Mapping[str, Any]) -> list[int]:
-    for section in (config, config.get("eagle_config") or {}):
+    for section in (config, _section(config, "eagle_config")):
         ids = section.get("eagle_aux_hidden_state_layer_ids")
         if isinstance(ids, list):
             return [number for number in ids if isinstance(number, int)]
     return []
+
+
+def _section(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = config.get(key)
+    return found if isinstance(found, dict) else {}

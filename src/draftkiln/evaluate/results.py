@@ -133,12 +133,17 @@ def refuse_below(reports: Sequence[Mapping[str, Any]], least: float | None) -> N
         return
     below = [one for one in reports if one["acceptance_length"] < least]
     if below:
-        told = ", ".join(f"{one.get('set', 'held-out')} {one['acceptance_length']:.3f}" for one in below)
+        told = ", ".join(f"{_named(one)} {one['acceptance_length']:.3f}" for one in below)
         raise EvaluationError(
             f"acceptance length under {least:g}: {told}",
             why="--fail-under asks for more on every set",
             fix="train on more data, or ask for less",
         )
+
+
+def _named(report: Mapping[str, Any]) -> str:
+    temperature = report.get("sampling", {}).get("temperature")
+    return f"{report.get('set', 'held-out')}" + (f" (temperature {temperature:g})" if temperature else "")
 
 
 def _told(token: int | None, decode: Callable[[int], str] | None) -> str:

@@ -41,12 +41,11 @@ def measure(arguments: argparse.Namespace) -> int:
     server = Server.at(arguments.url, os.environ.get(KEY))
     model = arguments.model or server.model()
     server.counters(model).drafted()  # refuses a server without a draft before it is asked anything
+    other = _alone(arguments)
     drafted = [server.answer(file.name, file.prompts, model, one, asked) for one in samplings for file in files]
     alone: list[Asked | None] = [None] * len(drafted)
-    if arguments.alone_url is not None:
-        other = Server.at(arguments.alone_url, os.environ.get(KEY))
-        name = arguments.model or other.model()
-        alone = [other.answer(file.name, file.prompts, name, one, asked) for one in samplings for file in files]
+    if other is not None:
+        alone = [other[0].answer(file.name, file.prompts, other[1], one, asked) for one in samplings for file in files]
     hashes = {file.name: file for file in files}
     reports = [_report(one, two, hashes[one.round.set]) for one, two in zip(drafted, alone, strict=True)]
     report: dict[str, Any] = {
@@ -74,6 +73,23 @@ def measure(arguments: argparse.Namespace) -> int:
     _refuse_lossy(reports)
     results.refuse_below(reports, arguments.fail_under)
     return ExitCode.OK
+
+
+def _alone(arguments: argparse.Namespace) -> tuple[Server, str] | None:
+    """The server with the target alone and its name there, where one is named.
+
+    Raises:
+        EvaluationError: it drafts too.
+    """
+    if arguments.alone_url is None:
+        return None
+    server = Server.at(arguments.alone_url, os.environ.get(KEY))
+    model = arguments.model or server.model()
+    if server.counters(model).drafts is not None:
+        raise EvaluationError(
+            f"{arguments.alone_url} drafts too", why="it is to be the target alone", fix="start it without a draft"
+        )
+    return server, model
 
 
 def _report(drafted: Asked, alone: Asked | None, file: PromptFile) -> dict[str, Any]:

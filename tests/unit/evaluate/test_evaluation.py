@@ -159,11 +159,12 @@ def test_case_75_a_draft_of_few_samples_is_told_to_show_the_steps_only(context, 
 
 def test_fail_under_names_every_set_that_is_below():
     reports = [{"set": "a", "acceptance_length": 2.49}, {"set": "b", "acceptance_length": 2.5}]
-    with pytest.raises(EvaluationError, match=r"under 2\.5: a 2\.490") as caught:
+    reports.append({"set": "b", "acceptance_length": 1.9, "sampling": {"temperature": 0.8}})
+    with pytest.raises(EvaluationError, match=r"under 2\.5: a 2\.490, b \(temperature 0\.8\) 1\.900") as caught:
         results.refuse_below(reports, 2.5)
     assert caught.value.code == 14
     assert "b 2.5" not in caught.value.what
-    results.refuse_below(reports, 2.0)
+    results.refuse_below(reports, 1.5)
     results.refuse_below(reports, None)
 
 

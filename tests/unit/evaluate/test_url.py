@@ -235,3 +235,11 @@ def test_sets_that_are_not_written_as_they_must_be_are_all_named(tmp_path, capsy
     told = capsys.readouterr().err
     assert told.count("not NAME=FORM:FILE") == 2
     assert "another set has this name" in told
+
+
+def test_a_target_alone_that_drafts_is_refused_before_anything_is_asked(questions, tmp_path, capsys):
+    with stub() as server, stub() as other:
+        words = ["--url", server.url, "--alone-url", other.url, "--set", questions]
+        code, told = failed(words, tmp_path, capsys)
+    assert (code, "drafts too" in told) == (ExitCode.EVALUATION, True)
+    assert server.requests == []
