@@ -34,7 +34,7 @@ def write(folder, shapes, config=None, name="model.safetensors"):
 
 
 @pytest.mark.parametrize("prefix", ["model.", "language_model.model.", "model.language_model."])
-def test_weights_of_the_right_shapes_pass_under_the_names_that_targets_use(tmp_path, prefix):
+def test_case_53_weights_of_the_right_shapes_pass_under_the_names_that_targets_use(tmp_path, prefix):
     found = check_shapes(write(tmp_path, tensors(prefix)))
     assert (found.status, found.reason) == (
         "pass", "3 layers, vocabulary and hidden size [20, 8], as config.json says"
@@ -80,7 +80,7 @@ def test_shards_are_read_together_and_a_tensor_of_the_index_that_no_file_has_is_
     assert "1 tensors of the index are in no file, such as model.layers.0." in check_shapes(found).reason
 
 
-def test_names_that_nothing_is_known_of_are_unknown_and_a_broken_header_fails(tmp_path):
+def test_case_53_names_that_nothing_is_known_of_are_unknown_and_a_broken_header_fails(tmp_path):
     assert check_shapes(write(tmp_path, {"transformer.wte.weight": [20, 8]})).status == "unknown"
     found = write(tmp_path, tensors())
     for data in (
