@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import signal
 import sys
@@ -56,6 +57,9 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code; errors go to stderr as what / why / do."""
     if sys.stdout is None:  # closed by the caller: what is asked for is done all the same
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open as long as the program
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and (stream.errors == "strict" or stream.encoding != "utf-8"):
+            stream.reconfigure(errors="replace")  # a locale that lacks a character shows `?` for it
     parser = argparse.ArgumentParser(prog="draftkiln", description="Train EAGLE-3 drafts from a pinned, patched vLLM.")
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

@@ -1,3 +1,7 @@
+import argparse
+import importlib
+import io
+import os
 import subprocess
 import sys
 
@@ -28,6 +32,34 @@ def test_every_command_has_help(name, capsys):
         cli.main([name, "--help"])
     assert caught.value.code == 0
     assert name in capsys.readouterr().out
+
+
+def help_lines():
+    """Every command and every action of one, as the words that show its help."""
+    for name, command in sorted(cli.COMMANDS.items()):
+        yield (name, "--help")
+        parser = argparse.ArgumentParser()
+        importlib.import_module(command.module).add_arguments(parser)
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                yield from ((name, choice, "--help") for choice in action.choices)
+
+
+@pytest.mark.parametrize("words", list(help_lines()), ids=" ".join)
+def test_every_help_is_shown_where_the_locale_knows_ascii_only(words, monkeypatch):
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict"))
+    with pytest.raises(SystemExit) as caught:
+        cli.main(list(words))
+    assert caught.value.code == 0
+    sys.stdout.flush()
+    assert sys.stdout.buffer.getvalue().startswith(b"usage: draftkiln")
+
+
+def test_the_c_locale_without_pythons_own_remedies_shows_help():
+    plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = run("bisect", "--help", env=plain)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_reader_that_closes_early_is_no_traceback():

@@ -104,6 +104,8 @@ def _read(recipe: Recipe) -> list[Mount]:
     found = [target]
     parts = getattr(recipe.data.source, "several", (recipe.data.source,))
     found += [Path(path).absolute() for part in parts if (path := getattr(part, "path", None)) is not None]
+    # A file that is not there is told by the stage, by the name of its set.
+    found += [path for one in recipe.evaluate.sets if (path := Path(one.path).expanduser().absolute()).exists()]
     hub = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
     # Files of a hub snapshot are links into this cache.
     found += [hub.absolute()] if target.resolve().is_relative_to(hub.resolve()) and hub.is_dir() else []

@@ -2,173 +2,135 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from dataclasses import asdict, replace
+import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from draftkiln import arithmetic, durable, stage, stagelog
-from draftkiln.cause import last_error
-from draftkiln.errors import EngineError, EvaluationError, ExitCode
-from draftkiln.evaluate import measure, prompts
-from draftkiln.evaluate.serve import Answers, Job
+from draftkiln import durable, stage, stagelog
+from draftkiln.errors import EngineError, ExitCode, UsageError
 
 if TYPE_CHECKING:
-    import argparse
+    from collections.abc import Callable
 
+    from draftkiln.recipe.model import Recipe
     from draftkiln.stage import Context
     from draftkiln.stagelog import Terminal
 
-_WEIGHTS = "model.safetensors"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments every stage takes, and the draft to measure."""
-    stage.add_arguments(parser)
+    """Add the arguments of the stage, and those that measure another draft or a server that runs."""
+    parser.add_argument("--recipe", type=Path, metavar="FILE", help="what to run: a YAML file of recipes/")
+    parser.add_argument("--run", type=Path, metavar="DIR", help="run directory whose draft is measured")
     parser.add_argument(
         "--draft",
         type=Path,
         metavar="DIR",
         help="measure this draft instead of the run's own; its numbers are printed and kept beside the run's",
     )
+    parser.add_argument(
+        "--fail-under", type=_length, metavar="X", help="exit code 14 when a set's acceptance length is below X"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=_positive,
+        metavar="SECONDS",
+        help="longest time for an engine (default: none) or, with --url, for one answer (default: 600)",
+    )
+    server = parser.add_argument_group("a server that runs (needs no recipe, no run and no stack)")
+    server.add_argument("--url", help="address of a vLLM server that drafts, such as http://host:8000")
+    server.add_argument("--alone-url", metavar="URL", help="the same target served without a draft, to compare with")
+    server.add_argument("--model", help="name under which the server serves (default: its first)")
+    server.add_argument(
+        "--set",
+        dest="sets",
+        action="append",
+        metavar="NAME=FORM:FILE",
+        help="a prompt set, FORM one of messages, mt-bench, gsm8k, humaneval; repeatable (default: the shipped one)",
+    )
+    server.add_argument("--limit", type=_count, metavar="N", help="at most so many prompts of each set")
+    server.add_argument("--max-tokens", type=_count, default=256, metavar="N", help="tokens of an answer (default 256)")
+    server.add_argument("--ignore-eos", action="store_true", help="generate on past the end token")
+    server.add_argument("--concurrency", type=_count, default=16, metavar="N", help="requests in flight (default 16)")
+    server.add_argument("--temperature", type=_positive, help="measure with sampling besides greedy")
+    server.add_argument("--seed", type=int, default=0, help="seed of sampling (default 0)")
+    server.add_argument("--out", type=Path, metavar="FILE", help="write the results as JSON")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run the stage, or measure another draft on the same prompts."""
+    """Run the stage, measure another draft on the same prompts, or measure a server that runs."""
+    if arguments.url is not None:
+        from draftkiln.evaluate import url
+
+        return url.measure(arguments)
+    if arguments.recipe is None or arguments.run is None:
+        raise UsageError("evaluate needs --recipe and --run, or --url", fix="name them; `evaluate --help` tells more")
     if arguments.draft is None:
-        return stage.run("evaluate", arguments, _evaluate, error=EngineError)
+        body = _stage_body(arguments.timeout)
+        code = stage.run("evaluate", arguments, body, error=EngineError, read=_prompt_hashes)
+        _refuse_below(arguments)
+        return code
     context = stage.context("evaluate", arguments)
     draft = arguments.draft.absolute()
-    absent = [name for name in ("config.json", _WEIGHTS) if not (draft / name).is_file()]
-    if absent:
-        raise EvaluationError(
-            f"{arguments.draft} is no draft", why=f"it has no {' and no '.join(absent)}", fix="name an export folder"
-        )
     with stagelog.stage_log(context.run.log("evaluate"), EngineError) as terminal:
-        folder = context.run.folder("evaluate") / f"other-{durable.sha256_file(draft / _WEIGHTS)[:12]}"
-        results = evaluate_draft(context, terminal, draft, folder)
-        terminal.line(f"evaluate: {draft}: {json.dumps(results)}")
+        from draftkiln.evaluate import draft as drafts
+        from draftkiln.evaluate import evaluation, results
+
+        drafts.check(draft, context.facts)
+        folder = context.run.folder("evaluate") / f"other-{durable.sha256_file(draft / drafts.WEIGHTS)[:12]}"
+        found = evaluation.evaluate_draft(context, terminal, draft, folder, timeout=arguments.timeout)
+        terminal.line(f"evaluate: {draft}: all numbers are in {folder / evaluation.RESULT}")
+        results.refuse_below(found["sets"], arguments.fail_under)
     return ExitCode.OK
 
 
+def _stage_body(timeout: float | None) -> Callable[[Context, Terminal], dict[str, Any]]:
+    def body(context: Context, terminal: Terminal) -> dict[str, Any]:
+        from draftkiln.evaluate import evaluation
+
+        draft, folder = context.run.path / "export" / "vllm", context.run.folder("evaluate")
+        trained_on = evaluation.trained_on(context)
+        return evaluation.evaluate_draft(context, terminal, draft, folder, trained_on=trained_on, timeout=timeout)
+
+    return body
+
+
 def _evaluate(context: Context, terminal: Terminal) -> dict[str, Any]:
-    return evaluate_draft(context, terminal, context.run.path / "export" / "vllm", context.run.folder("evaluate"))
+    return _stage_body(None)(context, terminal)
 
 
-def evaluate_draft(context: Context, terminal: Terminal, draft: Path, folder: Path) -> dict[str, Any]:
-    """Answer the held-out prompts with and without `draft`; write `folder/result.json` and give its numbers.
+def _prompt_hashes(recipe: Recipe, _target: Path) -> dict[str, Any]:
+    """Hashes of the prompt files that the recipe names; `prepare`'s own is in what it recorded."""
+    from draftkiln.evaluate import prompts
 
-    Raises:
-        EngineError: an engine did not start or died.
-        EvaluationError: there are no prompts, nothing was drafted, or the draft changed the output.
-    """
-    recipe = context.recipe
-    asked = recipe.evaluate
-    rows = prompts.read(context.run.path / "prepare" / prompts.HELD_OUT, asked.prompts)
-    if len(rows) < asked.prompts:
-        terminal.line(f"evaluate: {len(rows)} held-out prompts are there, evaluate.prompts asks for {asked.prompts}")
-    ids = prompts.token_ids(rows, context.target, trust_remote_code=recipe.target.trust_remote_code)
-    cpu = context.device == "cpu"
-    job = Job(
-        target=str(context.target),
-        draft=str(draft.absolute()),
-        num_draft_tokens=asked.num_draft_tokens,
-        prompts=ids,
-        max_tokens=asked.max_tokens,
-        ignore_eos=asked.ignore_eos,
-        dtype=arithmetic.engine_dtype(recipe.target.dtype, context.device),
-        tensor_parallel_size=recipe.target.tensor_parallel_size,
-        trust_remote_code=recipe.target.trust_remote_code,
-        load_format=recipe.target.load_format,
-        enforce_eager=cpu,  # compiling for a CPU takes longer than these prompts
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    alone = _alone(job, context.run.folder("evaluate"), terminal)
-    drafted = _serve("with the draft", job, folder / "drafted.json", terminal)
-    accepted = measure.acceptance(drafted.counters)
-    differ = measure.divergences(alone.outputs, drafted.outputs)
-    results = {
-        "acceptance_length": round(accepted.length, 4),
-        "acceptance_per_position": [round(share, 4) for share in accepted.per_position],
-        "drafts": accepted.drafts,
-        "accepted": accepted.accepted,
-        "num_draft_tokens": asked.num_draft_tokens,
-        "prompts": len(ids),
-        "tokens": sum(map(len, drafted.outputs)),
-        "lossless": not differ,
-        "tokens_per_second": _rate(drafted),
-        "tokens_per_second_alone": _rate(alone),
-        "engine_start_seconds": round(drafted.start_seconds, 1),
-    }
-    provenance = {
-        "draft_sha256": durable.sha256_file(draft / _WEIGHTS),
-        "draft_config_sha256": durable.sha256_file(draft / "config.json"),
-        "prompts_sha256": prompts.sha256(ids),
-        "stack": context.stack,
-        "requirements_sha256": context.inputs.get("requirements"),
-        "vllm": drafted.vllm,
-        "dtype": job.dtype,
-        "sampling": {"temperature": 0.0, "max_tokens": asked.max_tokens, "ignore_eos": asked.ignore_eos},
-    }
-    report = {"schema_version": 1, **results, **provenance, "divergences": [asdict(one) for one in differ]}
-    durable.write_json(folder / "result.json", report)
-    _refuse_lossy(differ, len(ids), folder)
-    return results
+    return {f"prompts.{one.name}": prompts.from_file(one).file_sha256 for one in recipe.evaluate.sets}
 
 
-def _refuse_lossy(differ: list[measure.Divergence], count: int, folder: Path) -> None:
-    if differ:
-        first = differ[0]
-        raise EvaluationError(
-            f"{len(differ)} of {count} greedy answers change when the draft is used",
-            why=f"the first is prompt {first.prompt}, after {first.position} equal tokens",
-            fix=f"look at {folder / 'result.json'}; a draft must not change what a greedy target answers",
-        )
+def _refuse_below(arguments: argparse.Namespace) -> None:
+    if arguments.fail_under is None:
+        return
+    from draftkiln.evaluate import results
+    from draftkiln.rundir import RunDirectory
+
+    found = RunDirectory(arguments.run).require("evaluate")["results"]
+    results.refuse_below(found.get("sets") or [found], arguments.fail_under)
 
 
-def _rate(answers: Answers) -> float:
-    return round(sum(map(len, answers.outputs)) / answers.seconds, 1)
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError("it should be a number above 0")
+    return value
 
 
-def _alone(job: Job, folder: Path, terminal: Terminal) -> Answers:
-    """Answers of the target alone; kept, for they are the same whatever draft is measured."""
-    job = replace(job, draft=None)
-    file = folder / "alone.json"
-    key = durable.sha256_json(asdict(job))
-    if file.exists():
-        kept = json.loads(file.read_text(encoding="utf-8"))
-        if kept.get("job_sha256") == key:
-            return Answers(**kept["answers"])
-    answers = _serve("alone", job, folder / "target.json", terminal)
-    durable.write_json(file, {"job_sha256": key, "answers": asdict(answers)})
-    return answers
+def _length(text: str) -> float:
+    value = float(text)
+    if not 1 <= value < float("inf"):
+        raise argparse.ArgumentTypeError("an acceptance length is 1 or more (1 = nothing accepted)")
+    return value
 
 
-def _serve(what: str, job: Job, answers: Path, terminal: Terminal) -> Answers:
-    terminal.line(f"evaluate: {len(job.prompts)} prompts, the target {what}")
-    request = answers.with_name(f"{answers.stem}-job.json")
-    durable.write_json(request, asdict(job))
-    answers.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "draftkiln.evaluate.serve", str(request), str(answers)]
-    # A file, not a pipe: a worker that outlives its engine would hold a pipe open, and we would wait for it.
-    log = answers.with_suffix(".log")
-    with log.open("wb") as output:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False, env=os.environ
-        )
-    printed = log.read_text(encoding="utf-8", errors="replace")
-    sys.stderr.write(printed)
-    if done.returncode or not answers.exists():
-        raise EngineError(
-            f"the engine with the target {what} failed: {last_error(printed)}",
-            why=f"its process ended with {_ending(done.returncode)}; its whole output is in this stage's log",
-            fix="mend the cause and run the same command again",
-        )
-    return Answers(**json.loads(answers.read_text(encoding="utf-8")))
-
-
-def _ending(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
+def _count(text: str) -> int:
+    value = int(text)
+    if not 0 < value <= 10**6:
+        raise argparse.ArgumentTypeError("it should be a number from 1 to 1000000")
+    return value

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from draftkiln.errors import EvaluationError
 
@@ -21,6 +22,15 @@ class Acceptance:
     """Share of drafts whose tokens 1..k were all accepted, for each k."""
     drafts: int
     accepted: int
+
+    def as_results(self) -> dict[str, Any]:
+        """The figures under the names that result files use."""
+        return {
+            "acceptance_length": round(self.length, 4),
+            "acceptance_per_position": [round(share, 4) for share in self.per_position],
+            "drafts": self.drafts,
+            "accepted": self.accepted,
+        }
 
 
 def acceptance(counters: Mapping[str, int | Sequence[int]]) -> Acceptance:
@@ -41,6 +51,27 @@ def acceptance(counters: Mapping[str, int | Sequence[int]]) -> Acceptance:
     return Acceptance(1 + accepted / drafts, shares, int(drafts), int(accepted))
 
 
+def unigram_length(outputs: Sequence[Sequence[int]], num_draft_tokens: int) -> float:
+    """Acceptance length of the simplest draft there is: always the most frequent token of these very answers.
+
+    A draft that has learnt anything is above it. The walk is that of greedy verification: a step yields the drafted
+    tokens that the target agrees with, and one of its own.
+    """
+    counts = Counter(token for output in outputs for token in output)
+    if not counts:
+        return 1.0
+    token = counts.most_common(1)[0][0]
+    steps = accepted = 0
+    for output in outputs:
+        place = 1  # the first token is the prompt's own answer, drafted by nobody
+        while place < len(output):
+            run = 0
+            while run < num_draft_tokens and place + run < len(output) and output[place + run] == token:
+                run += 1
+            steps, accepted, place = steps + 1, accepted + run, place + run + 1
+    return 1 + accepted / steps if steps else 1.0
+
+
 @dataclass(frozen=True)
 class Divergence:
     """Where an answer with the draft leaves the answer of the target alone."""
@@ -48,6 +79,9 @@ class Divergence:
     prompt: int
     position: int
     """Tokens that agree."""
+    alone: int | None = None
+    """The token of the target alone there; None where its answer ended."""
+    drafted: int | None = None
 
 
 def divergences(alone: Sequence[Sequence[int]], drafted: Sequence[Sequence[int]]) -> list[Divergence]:
@@ -55,8 +89,21 @@ def divergences(alone: Sequence[Sequence[int]], drafted: Sequence[Sequence[int]]
     found = []
     for index, (one, other) in enumerate(zip(alone, drafted, strict=True)):
         if list(one) != list(other):
-            agreed = next(
-                (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
-            )
-            found.append(Divergence(index, agreed))
+            place = agreed(one, other)
+            found.append(Divergence(index, place, _at(one, place), _at(other, place)))
     return found
+
+
+def agreed(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """How many tokens, or characters, two answers share from their start."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _at(tokens: Sequence[int], place: int) -> int | None:
+    return tokens[place] if place < len(tokens) else None
+
+
+def rate(tokens: int, seconds: float) -> float:
+    """Tokens a second."""
+    return round(tokens / seconds, 1) if seconds > 0 else 0.0

@@ -1,71 +1,144 @@
-"""The prompts of an evaluation: token ids, none of them trained on."""
+"""The prompts of an evaluation: named sets, none of them trained on, as token ids."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from draftkiln.errors import DataError, EvaluationError
+from draftkiln import durable
+from draftkiln.errors import DataError, EvaluationError, ProblemsError
+from draftkiln.evaluate import forms
+from draftkiln.recipe.model import HELD_OUT as HELD_OUT_SET
+from draftkiln.recipe.model import PromptForm, PromptSet
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
+
+    from draftkiln.evaluate.forms import Prompt
 
 HELD_OUT = "held_out.jsonl"
+"""What `prepare` writes."""
+_MOST_TOLD = 20
+_PREPARE = "run `draftkiln prepare` with data.held_out above 0"
 
 
-def read(path: Path, count: int) -> list[dict[str, Any]]:
-    """The first `count` lines of a prompt file: objects with `prompt_token_ids` or `messages`.
+@dataclass(frozen=True)
+class PromptFile:
+    """Prompts of one named set, and the hash of the file that they are from."""
+
+    name: str
+    prompts: list[Prompt]
+    file_sha256: str
+
+
+def held_out(run: Path, count: int) -> PromptFile:
+    """The first `count` prompts that `prepare` set apart in the run directory `run`.
 
     Raises:
-        EvaluationError: the file holds no prompt.
-        DataError: a line is no such object.
+        EvaluationError: there are none.
+        ProblemsError: of `DataError`s, one a bad line.
     """
-    if not path.is_file():
-        raise EvaluationError(
-            f"no prompts: {path} is not there", fix="run `draftkiln prepare` with data.held_out above 0"
-        )
-    found: list[dict[str, Any]] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if len(found) == count:
+    file = run / "prepare" / HELD_OUT
+    return PromptFile(HELD_OUT_SET, read(file, count, fix=_PREPARE), durable.sha256_file(file))
+
+
+def from_file(wanted: PromptSet) -> PromptFile:
+    """The prompts of a set that a recipe or the command line names.
+
+    Raises:
+        EvaluationError: the file is missing or holds no prompt.
+        ProblemsError: of `DataError`s, one a bad line.
+    """
+    path = Path(wanted.path).expanduser()
+    fix = f"name the file of set {wanted.name} rightly, or remove the set"
+    return PromptFile(wanted.name, read(path, wanted.limit, wanted.form, fix=fix), durable.sha256_file(path))
+
+
+def read(path: Path, count: int | None, form: PromptForm = "messages", *, fix: str = _PREPARE) -> list[Prompt]:
+    """The first `count` (None: all) prompts of a file of `form`; empty lines are skipped.
+
+    Raises:
+        EvaluationError: the file is missing or holds no prompt.
+        ProblemsError: of `DataError`s: every line that is no prompt, by file and line.
+    """
+    try:
+        text = path.read_bytes().decode()
+    except OSError as error:
+        why = "it is not there" if isinstance(error, FileNotFoundError) else str(error.strerror)
+        raise EvaluationError(f"no prompts: {path} cannot be read: {why}", fix=fix) from error
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise DataError(f"{path}:{line}: not UTF-8", fix="save the file as UTF-8") from error
+    found: list[Prompt] = []
+    problems: list[DataError] = []
+    for number, row in enumerate(text.split("\n"), 1):  # not splitlines: JSON may hold U+2028 as it is
+        if count is not None and len(found) == count:
             break
-        if line.strip():
-            found.append(_prompt(line, f"{path}:{number}"))
+        if row.strip():
+            try:
+                found.append(forms.parse(row, form))
+            except forms.NoPromptError as error:
+                fix_line = f"mend the line, or declare the form that the file has: {', '.join(forms.FORMS)}"
+                problems.append(DataError(f"{path}:{number}: no prompt of form {form}", why=str(error), fix=fix_line))
+    if problems:
+        raise ProblemsError(_first(problems, path))
     if not found:
-        raise EvaluationError(f"no prompts: {path} is empty", fix="prepare with data.held_out above 0")
+        raise EvaluationError(f"no prompts: {path} is empty", fix=fix)
     return found
 
 
-def token_ids(prompts: list[dict[str, Any]], target: Path, *, trust_remote_code: bool) -> list[list[int]]:
-    """Token ids of prompts; `messages` are written out with the target's chat template."""
-    tokenizer: Any = None
+def token_ids(
+    prompts: Sequence[Prompt], tokenizer: Callable[[], Any], template_arguments: dict[str, Any]
+) -> list[list[int]]:
+    """Token ids of prompts; `messages` are written out with the chat template of what `tokenizer` gives."""
     rows = []
     for prompt in prompts:
         ids = prompt.get("prompt_token_ids")
         if ids is None:
-            if tokenizer is None:
-                from transformers import AutoTokenizer
-
-                tokenizer = AutoTokenizer.from_pretrained(str(target), trust_remote_code=trust_remote_code)
-            ids = tokenizer.apply_chat_template(
-                prompt["messages"], add_generation_prompt=True, tokenize=True, return_dict=False
+            ids = tokenizer().apply_chat_template(
+                prompt["messages"],
+                add_generation_prompt=True,
+                tokenize=True,
+                return_dict=False,
+                **template_arguments,
             )
         rows.append([int(token) for token in ids])
     return rows
 
 
-def sha256(rows: list[list[int]]) -> str:
+def refuse_unfit(name: str, rows: Sequence[Sequence[int]], *, vocab_size: int, longest: int) -> None:
+    """Refuse prompts that the target cannot read, before an engine starts.
+
+    Args:
+        name: of the set.
+        rows: token ids.
+        vocab_size: of the target.
+        longest: tokens that a prompt may have, so that its answer still fits the target's positions.
+
+    Raises:
+        ProblemsError: of `EvaluationError`s.
+    """
+    problems = []
+    for index, row in enumerate(rows):
+        where = f"set {name}, prompt {index}"
+        if len(row) > longest:
+            fix = "lower evaluate.max_tokens, or leave the prompt out"
+            problems.append(EvaluationError(f"{where}: {len(row)} tokens, at most {longest} fit", fix=fix))
+        elif max(row) >= vocab_size:
+            fix = "write its ids with the target's own tokenizer"
+            problems.append(EvaluationError(f"{where}: id {max(row)} is beyond {vocab_size} tokens", fix=fix))
+    if problems:
+        raise ProblemsError(problems[:_MOST_TOLD])
+
+
+def sha256(rows: Sequence[Sequence[int]]) -> str:
     """Hex sha256 of token ids, in order."""
     return hashlib.sha256(json.dumps(rows, separators=(",", ":")).encode()).hexdigest()
 
 
-def _prompt(line: str, where: str) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
-    except ValueError as error:
-        raise DataError(f"{where}: not JSON", why=str(error), fix="write one object a line") from error
-    if not isinstance(value, dict) or not (value.get("prompt_token_ids") or value.get("messages")):
-        raise DataError(
-            f"{where}: no prompt", why="it has neither prompt_token_ids nor messages", fix="write one of them"
-        )
-    return value
+def _first(problems: list[DataError], path: Path) -> list[DataError]:
+    more = len(problems) - _MOST_TOLD
+    return problems[:_MOST_TOLD] + ([DataError(f"{path}: {more} more lines like these")] if more > 0 else [])

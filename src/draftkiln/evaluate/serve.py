@@ -27,14 +27,35 @@ _TEXT_ONLY_KEYS = frozenset({"image", "video", "audio", "vision_chunk"})
 
 
 @dataclass(frozen=True)
+class Sampling:
+    """How answers are drawn."""
+
+    temperature: float = 0.0
+    """0 = greedy."""
+    top_p: float = 1.0
+    seed: int = 0
+    """Seed of the first prompt of a set; each further one adds its place. Without effect at temperature 0."""
+
+    def __str__(self) -> str:
+        if not self.temperature:
+            return "greedy"
+        return f"temperature {self.temperature:g}, top_p {self.top_p:g}, seed {self.seed}"
+
+
+GREEDY = Sampling()
+
+
+@dataclass(frozen=True)
 class Job:
-    """What an engine is asked."""
+    """What an engine is asked: all prompts of all sets once for each way of sampling."""
 
     target: str
     draft: str | None
     """Folder of the draft in a layout that vLLM loads; None: the target alone."""
     num_draft_tokens: int
-    prompts: list[list[int]]
+    sets: dict[str, list[list[int]]]
+    """Token ids of the prompts, by the name of their set."""
+    samplings: list[Sampling]
     max_tokens: int
     ignore_eos: bool
     dtype: str
@@ -46,26 +67,52 @@ class Job:
     @property
     def max_model_len(self) -> int:
         """Room for the longest prompt, its answer, and the drafts beyond it."""
-        return max(map(len, self.prompts)) + self.max_tokens + self.num_draft_tokens + 1
+        longest = max(len(prompt) for prompts in self.sets.values() for prompt in prompts)
+        return longest + self.max_tokens + self.num_draft_tokens + 1
+
+    @classmethod
+    def of_json(cls, value: dict[str, Any]) -> Job:
+        """The job that `dataclasses.asdict` made `value` of."""
+        return cls(**{**value, "samplings": [Sampling(**one) for one in value["samplings"]]})
+
+
+@dataclass(frozen=True)
+class Round:
+    """Answers to one set, drawn in one way."""
+
+    set: str
+    sampling: Sampling
+    outputs: list[list[int]]
+    seconds: float
+    """Time for all prompts together, warm."""
+    counters: dict[str, Any]
+    """`drafts`, `draft_tokens`, `accepted`, `accepted_per_position`; empty without a draft."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all answers."""
+        return sum(map(len, self.outputs))
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What it answered."""
+    """What an engine answered."""
 
-    outputs: list[list[int]]
-    seconds: float
-    """Time for all prompts together, warm."""
+    rounds: list[Round]
     start_seconds: float
     """Time until the engine was loaded."""
-    counters: dict[str, Any]
-    """`drafts`, `draft_tokens`, `accepted`, `accepted_per_position`; empty without a draft."""
     vllm: str
+
+    @classmethod
+    def of_json(cls, value: dict[str, Any]) -> Answers:
+        """The answers that `dataclasses.asdict` made `value` of."""
+        rounds = [Round(**{**one, "sampling": Sampling(**one["sampling"])}) for one in value["rounds"]]
+        return cls(**{**value, "rounds": rounds})
 
 
 def main() -> int:
     """Read the job, answer it, write the answers."""
-    job = Job(**json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    job = Job.of_json(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
     answers = _answer(job)
     durable.write_json(Path(sys.argv[2]), asdict(answers))
     return 0
@@ -78,17 +125,31 @@ def _answer(job: Job) -> Answers:
     import vllm
 
     engine = vllm.LLM(**_engine_arguments(job))
-    sampling = vllm.SamplingParams(temperature=0.0, max_tokens=job.max_tokens, ignore_eos=job.ignore_eos)
-    prompts: Any = [{"prompt_token_ids": ids} for ids in job.prompts]
     warm = vllm.SamplingParams(temperature=0.0, max_tokens=_WARM_TOKENS, ignore_eos=True)
-    engine.generate(prompts[:1], warm, use_tqdm=False)
-    before = _counters(engine) if job.draft else {}
+    first = next(iter(job.sets.values()))[0]
+    engine.generate([{"prompt_token_ids": first}], warm, use_tqdm=False)
     ready = time.monotonic()
-    outputs = engine.generate(prompts, sampling, use_tqdm=False)
-    seconds = time.monotonic() - ready
+    rounds = [_round(engine, job, name, sampling) for sampling in job.samplings for name in job.sets]
+    return Answers(rounds, ready - began, vllm.__version__)
+
+
+def _round(engine: Any, job: Job, name: str, sampling: Sampling) -> Round:
+    from vllm import SamplingParams
+
+    prompts: Any = [{"prompt_token_ids": ids} for ids in job.sets[name]]
+    wanted = {"max_tokens": job.max_tokens, "ignore_eos": job.ignore_eos, "temperature": sampling.temperature}
+    if sampling.temperature:
+        wanted["top_p"] = sampling.top_p
+    parameters = [
+        SamplingParams(**wanted, seed=sampling.seed + place if sampling.temperature else None)
+        for place in range(len(prompts))
+    ]
+    before = _counters(engine) if job.draft else {}
+    began = time.monotonic()
+    outputs = engine.generate(prompts, parameters, use_tqdm=False)
+    seconds = time.monotonic() - began
     counters = _difference(_counters(engine), before) if job.draft else {}
-    tokens = [list(output.outputs[0].token_ids) for output in outputs]
-    return Answers(tokens, seconds, ready - began, counters, vllm.__version__)
+    return Round(name, sampling, [list(output.outputs[0].token_ids) for output in outputs], seconds, counters)
 
 
 def _engine_arguments(job: Job) -> dict[str, Any]:

@@ -45,6 +45,10 @@ TABLE = (
     Row(ANY, "fp8", (8, 0), (8, 8), "ok", "FP8 weights through Marlin, computed in 16 bits"),
     Row(ANY, "nvfp4", (8, 0), (9, 9), "unknown", "FP4 needs Blackwell; some builds emulate it"),
     Row(ANY, "nvfp4", (10, 0), (12, 9), "ok", "FP4 kernels of its own"),
+    # vLLM 0.16.0, model_executor/layers/quantization/mxfp4.py: from 8.0 on through Marlin, 9.0 to 10.x have their own.
+    Row(ANY, "mxfp4", (8, 0), (8, 9), "ok", "MXFP4 experts through Marlin"),
+    Row(ANY, "mxfp4", (9, 0), (10, 9), "ok", "MXFP4 expert kernels of its own"),
+    Row(ANY, "mxfp4", (12, 0), (12, 9), "unknown", "MXFP4 and attention with sinks differ between builds on this GPU"),
     Row(ANY, "compressed-tensors", (8, 0), (12, 9), "ok", "Marlin kernels"),
     Row(ANY, "none", (8, 0), (12, 9), "ok", "bfloat16 kernels"),
 )

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from draftkiln.errors import DraftkilnError, ExitCode
+from draftkiln.errors import DraftkilnError, ExitCode, ProblemsError
 from draftkiln.preflight.finding import Finding, failed, unknown
 
 if TYPE_CHECKING:
@@ -39,7 +39,12 @@ def main(arguments: argparse.Namespace) -> int:
     from draftkiln.recipe.load import load
 
     start = time.monotonic()
-    recipe = load(arguments.recipe)
+    try:
+        recipe = load(arguments.recipe)
+    except DraftkilnError as error:
+        if arguments.json:  # a program that reads the findings gets them whatever is wrong; the error follows on stderr
+            print(json.dumps({"recipe": None, "findings": as_json(_of_recipe(error))}, indent=2))
+        raise
     stack = arguments.stack or recipe.stacks.extract
     facts, problems = _facts(recipe, arguments.target)
     findings = problems + static_checks(recipe, stack, facts, host.read(arguments.run))
@@ -56,6 +61,15 @@ def main(arguments: argparse.Namespace) -> int:
     else:
         show(findings, f"{recipe.name} on {stack}", seconds)
     return ExitCode.PREFLIGHT if any(item.status == "fail" for item in findings) else ExitCode.OK
+
+
+def _of_recipe(error: DraftkilnError) -> list[Finding]:
+    problems = error.problems if isinstance(error, ProblemsError) else (error,)
+    return [
+        failed("recipe", f"{one.what}: {one.why}" if one.why else one.what, one.fix or "mend the recipe")
+        for one in problems
+        if isinstance(one, DraftkilnError)
+    ]
 
 
 def _facts(recipe: Recipe, target: Path | None) -> tuple[TargetFacts | None, list[Finding]]:
@@ -75,7 +89,7 @@ def _facts(recipe: Recipe, target: Path | None) -> tuple[TargetFacts | None, lis
 
 def static_checks(recipe: Recipe, stack: str, facts: TargetFacts | None, host: Host) -> list[Finding]:
     """What files and the host tell; those that need the target are left out when it is not there."""
-    from draftkiln.preflight import driver, host_checks, samples, target_checks
+    from draftkiln.preflight import driver, host_checks, samples, target_checks, weight_checks
     from draftkiln.stack.model import read
 
     file = read(stack).file
@@ -86,6 +100,8 @@ def static_checks(recipe: Recipe, stack: str, facts: TargetFacts | None, host: H
     ]
     if facts is None:
         return [*found, driver.check(host.nvidia_driver, file.cuda, quantized=False)]
+    if facts.has_weights and recipe.target.load_format != "dummy":
+        found.append(weight_checks.check_shapes(facts))
     return [
         target_checks.check_layers(recipe, facts),
         target_checks.check_lengths(recipe, facts),

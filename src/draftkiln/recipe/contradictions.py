@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from draftkiln.recipe.model import HELD_OUT
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -171,6 +173,19 @@ def _prompts(values: Values) -> Iterator[Contradiction]:
         )
 
 
+def _names_of_sets(values: Values) -> Iterator[Contradiction]:
+    seen = {HELD_OUT}
+    for place, one in enumerate(values("evaluate.sets")):
+        if one["name"] in seen:
+            yield Contradiction(
+                ("evaluate", "sets", place, "name"),
+                f"two sets are named {one['name']}",
+                f"results are kept by name, and {HELD_OUT} is what `prepare` sets apart",
+                "name it otherwise",
+            )
+        seen.add(one["name"])
+
+
 def _tokens_per_step(values: Values) -> Iterator[Contradiction]:
     step, sample = values("train.tokens_per_step"), values("data.max_tokens")
     if step < sample and not values("train.cut_samples"):
@@ -251,6 +266,7 @@ RULES: tuple[Callable[[Values], Iterator[Contradiction]], ...] = (
     _no_files,
     _text_without_answers,
     _prompts,
+    _names_of_sets,
     _tokens_per_step,
     _steps_or_epochs,
     _rate_of_muon,

@@ -15,6 +15,7 @@ Location = tuple[str | int, ...]
 
 _DEEPEST = 30
 _MOST_VALUES = 10_000
+_MOST_DIGITS = 40
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,11 @@ def _plain(loader: _PlainLoader, node: yaml.Node, where: Location, document: Doc
                 Problem(where, line, f"{node.value} is too large a number", fix="write a finite one")
             )
         return value
+    if node.tag.endswith(":int") and len(node.value) > _MOST_DIGITS:  # Python itself refuses thousands of digits
+        document.problems.append(
+            Problem(where, line, f"a number of {len(node.value)} digits", fix="write a smaller one")
+        )
+        return 0
     return loader.construct_object(node)
 
 

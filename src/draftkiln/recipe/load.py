@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
+LARGEST_FILE = 1 << 20
+"""Bytes; a recipe is a few kilobytes, and a weights file given by mistake is told before it is read."""
 HELP = "run `draftkiln recipes ls` for those that are shipped, or `draftkiln recipes cp NAME FILE` to start from one"
 
 
@@ -61,6 +63,11 @@ def _text(path: Path) -> str:
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise RecipeError(f"{path}: not a recipe", why="it is a pipe or a device", fix="name a file")
     try:
+        size = path.stat().st_size
+        if path.is_file() and size > LARGEST_FILE:
+            raise RecipeError(
+                f"{path}: not a recipe", why=f"it has {size} bytes, a recipe at most {LARGEST_FILE}", fix=HELP
+            )
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise RecipeError(f"{path}: no such recipe", why="the file does not exist", fix=HELP) from error
@@ -80,7 +87,9 @@ def _validated(document: Document) -> tuple[Recipe | None, list[Problem]]:
     try:
         return Recipe.model_validate_json(json.dumps(document.value), strict=True), problems
     except pydantic.ValidationError as error:
-        problems.extend(_problem(document, details) for details in error.errors(include_url=False))
+        told = {problem.where for problem in problems}
+        found = (_problem(document, details) for details in error.errors(include_url=False))
+        problems.extend(problem for problem in found if problem.where not in told)
     return None, problems
 
 

@@ -9,9 +9,6 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
     SerializerFunctionWrapHandler,
     Tag,
     model_serializer,
@@ -22,6 +19,17 @@ from draftkiln import layers
 Stage = Literal["prepare", "extract", "validate", "train", "export", "evaluate"]
 STAGES: tuple[Stage, ...] = ("prepare", "extract", "validate", "train", "export", "evaluate")
 
+# A number beyond these is a slip of the hand: it would end in an overflow or a run without end, far from its line.
+LARGEST = 10**12
+MOST_STEPS = 10_000
+PositiveInt = Annotated[int, Field(gt=0, le=LARGEST)]
+NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST)]
+Few = Annotated[int, Field(gt=0, le=MOST_STEPS)]
+"""Of epochs, devices, threads, requests and drafted tokens: never more than thousands."""
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+"""What every random generator in use takes."""
+PositiveFloat = Annotated[float, Field(gt=0, le=1e6)]
+Temperature = Annotated[float, Field(ge=0, le=100)]
 
 FORM = "form:"
 """Prefix of the union tags below, so that an error's location tells a tag from a key."""
@@ -89,7 +97,7 @@ class MakeTarget(Section):
 
     make: Literal["kimi-tiny", "small"]
     """`kimi-tiny`: Kimi-K2.5-shaped, hidden size 7168, 8 layers; `small`: the same at hidden size 256."""
-    seed: int = 17
+    seed: Seed = 17
     """Same seed, same bytes."""
 
 
@@ -140,7 +148,7 @@ class Target(Section):
     """Whether Python files of the model directory may be run (Kimi-K2.5's tokenizer needs it)."""
     dtype: Literal["bfloat16"] = "bfloat16"
     """Type of weights and captured states."""
-    tensor_parallel_size: PositiveInt = 1
+    tensor_parallel_size: Few = 1
     """Devices that one engine spreads the target over."""
     load_format: Literal["auto", "safetensors", "dummy"] = "auto"
     """How the engine gets the weights; `dummy` makes values up (speed tests only)."""
@@ -150,10 +158,13 @@ class Target(Section):
     """Extra arguments of the chat template, such as `thinking: false` for Kimi-K2.5; the same for data and prompts."""
 
 
+LayerId = Annotated[int, Field(le=MOST_STEPS)]
+
+
 class Layers(Section):
     """Which states are captured, in vLLM's convention (id = decoder layers applied)."""
 
-    aux: tuple[int, int, int]
+    aux: tuple[LayerId, LayerId, LayerId]
     """The three ids that the draft fuses; the state after the last layer is captured besides, as the last slot."""
 
     def captured(self, num_layers: int) -> tuple[int, ...]:
@@ -168,7 +179,7 @@ class SyntheticData(Section):
     """Conversations to make, of exactly `max_tokens` tokens; held-out prompts are made besides."""
     long_every: PositiveInt = 1
     """Only each so-many-th is that long, the first included; the others have a quarter of the tokens."""
-    seed: int = 1
+    seed: Seed = 1
     """Same seed and tokenizer, same conversations."""
 
 
@@ -225,15 +236,15 @@ class Answers(Section):
 
     max_tokens: PositiveInt = 256
     """Tokens an answer may have."""
-    temperature: Annotated[float, Field(ge=0)] = 0.0
+    temperature: Temperature = 0.0
     """0 = greedy."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of the probability that sampling keeps; 1 = all. Without effect at temperature 0."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of sampling; each prompt adds its row number. Without effect at temperature 0."""
-    concurrency: PositiveInt = 16
+    concurrency: Few = 16
     """Requests in flight."""
-    retries: NonNegativeInt = 3
+    retries: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 3
     """Further tries of a request that failed; a row that fails them all is counted as failed."""
 
 
@@ -289,11 +300,11 @@ class Extract(Section):
 
     token_budget: PositiveInt = 8192
     """Tokens that the scheduler computes in one step."""
-    max_num_seqs: PositiveInt = 256
+    max_num_seqs: Few = 256
     """Requests in flight."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.9
     """Share of a GPU's memory that the engine takes."""
-    writers: PositiveInt = 8
+    writers: Few = 8
     """Threads that write samples."""
     storage: Literal["bfloat16", "float8_e4m3fn"] = "bfloat16"
     """Type that states are stored in. FP8 with one scale a token halves the size, loses precision (the stage says how
@@ -361,7 +372,7 @@ class Train(LaterSection):
     """Shape of the draft."""
     max_steps: PositiveInt | None = None
     """Optimizer steps; default: `epochs` whole epochs."""
-    epochs: PositiveInt = 1
+    epochs: Few = 1
     """Passes over the samples, where `max_steps` is absent."""
     optimizer: Literal["adamw", "muon"] = "adamw"
     """What steps the weights; `muon` steps the matrices with Muon and the rest with AdamW."""
@@ -369,7 +380,7 @@ class Train(LaterSection):
     """Learning rate of AdamW."""
     muon_lr: PositiveFloat | None = None
     """Learning rate of Muon; default: `lr`."""
-    ttt_steps: PositiveInt = 3
+    ttt_steps: Few = 3
     """Draft steps unrolled in training."""
     ttt_step_loss_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Weight of a draft step's loss, relative to that of the step before."""
@@ -377,7 +388,7 @@ class Train(LaterSection):
     """Tokens packed into one optimizer step."""
     cut_samples: bool = False
     """Train on the first `tokens_per_step` tokens of longer samples, which are refused otherwise."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of weights and order."""
     norm_before_residual: bool = True
     """Written into the draft's config always: vLLM assumes true when it is absent."""
@@ -401,10 +412,39 @@ class Train(LaterSection):
         return ("init_from", "devices", "shard")
 
 
-class Evaluate(Section):
+PromptForm = Literal["messages", "mt-bench", "gsm8k", "humaneval"]
+HELD_OUT = "held-out"
+"""Name of the set that `prepare` sets apart."""
+
+
+class PromptSet(Section):
+    """A file of prompts, one JSON object a line, measured beside the held-out ones."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=60)]
+    """Name in the results."""
+    path: str
+    """The file, relative to the working directory."""
+    form: PromptForm
+    """What its lines are: `messages` (objects with that key or `prompt_token_ids`), or as in the benchmark named."""
+    limit: PositiveInt | None = None
+    """At most so many of its prompts; default: all."""
+
+
+class Sampled(Section):
+    """How answers are drawn in a sampled measurement, which is made beside the greedy one."""
+
+    temperature: Annotated[float, Field(gt=0, le=100)]
+    """Above 0; 1.0 = the target's own distribution."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the probability that is kept."""
+    seed: Seed = 0
+    """Seed; each prompt adds its place in the set."""
+
+
+class Evaluate(LaterSection):
     """How the draft is measured."""
 
-    num_draft_tokens: PositiveInt = 3
+    num_draft_tokens: Few = 3
     """Tokens drafted a step (the acceptance length is at most one more)."""
     prompts: PositiveInt = 16
     """Held-out prompts answered."""
@@ -412,6 +452,15 @@ class Evaluate(Section):
     """Tokens generated for each."""
     ignore_eos: bool = False
     """Generate on past the end token (made targets know none)."""
+    sets: tuple[PromptSet, ...] = ()
+    """Further prompt sets, each measured apart."""
+    sampled: tuple[Sampled, ...] = ()
+    """Measurements with sampling, each on all sets; greedy is always measured, and only there must output be equal."""
+
+    @classmethod
+    def added_later(cls) -> tuple[str, ...]:
+        """Fields that came after the first runs."""
+        return ("sets", "sampled")
 
 
 class Recipe(Section):

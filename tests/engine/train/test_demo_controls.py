@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from draftkiln import cache
-from draftkiln.evaluate.command import evaluate_draft
+from draftkiln.evaluate.evaluation import evaluate_draft
 from draftkiln.export.command import _export
 from draftkiln.recipe.load import load
 from draftkiln.rundir import RunDirectory

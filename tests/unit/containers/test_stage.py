@@ -1,3 +1,4 @@
+import json
 import os
 
 import pytest
@@ -47,6 +48,17 @@ def test_a_stage_sees_what_it_reads_and_writes_its_run_directory_alone(recipe, t
     assert launch.command == ("extract", "--recipe", str(file), "--run", str(tmp_path / "run"))
     assert launch.gpus is None
     assert launch.network == "none"
+
+
+def test_prompt_sets_of_the_evaluation_are_seen_inside(recipe, tmp_path):
+    file = recipe()
+    (tmp_path / "q.jsonl").write_text("")
+    sets = [{"name": "a", "path": str(tmp_path / "q.jsonl"), "form": "gsm8k"}]
+    sets.append({"name": "b", "path": str(tmp_path / "none.jsonl"), "form": "gsm8k"})
+    file.write_text(f"{file.read_text()}evaluate: {json.dumps({'sets': sets})}\n")
+    seen = {str(mount.source) for mount in stage.launch("evaluate", file, tmp_path / "run", Wishes()).mounts}
+    assert str(tmp_path / "q.jsonl") in seen
+    assert str(tmp_path / "none.jsonl") not in seen
 
 
 def test_relative_paths_mean_the_same_inside(recipe, tmp_path, monkeypatch):

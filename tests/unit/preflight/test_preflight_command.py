@@ -1,8 +1,10 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
+from safetensors.numpy import save_file
 
 from draftkiln.cli import main
 from draftkiln.errors import ExitCode
@@ -23,7 +25,9 @@ def small(tmp_path, monkeypatch):
     config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 8, "vocab_size": 128}
     (folder / "config.json").write_text(json.dumps(config | {"hidden_size": 64, "num_attention_heads": 4}))
     (folder / "tokenizer.json").write_text("{}")
-    (folder / "model.safetensors").write_bytes(b"0" * 100)
+    weights = {"model.embed_tokens.weight": (128, 64), "model.norm.weight": (64,)}
+    weights |= {f"model.layers.{layer}.input_layernorm.weight": (64,) for layer in range(8)}
+    save_file({name: np.zeros(shape, np.float16) for name, shape in weights.items()}, folder / "model.safetensors")
     content = yaml.safe_load((ROOT / "recipes" / "tiny-cpu.yaml").read_text())
     content["target"]["source"] = {"path": str(folder)}
 
@@ -44,7 +48,9 @@ def test_all_findings_come_as_json(small, capsys):
     assert value["stack"] == "spec0.3.0-vllm0.16.0-cpu"
     assert value["seconds"]["static"] < 5
     by_check = {item["check"]: item for item in value["findings"]}
-    assert {"layer ids", "disk", SHM, "devices", "kernels", "NVIDIA driver", "tokenizer"} <= set(by_check)
+    assert {"layer ids", "disk", SHM, "devices", "kernels", "NVIDIA driver", "tokenizer", "weights' shapes"} <= set(
+        by_check
+    )
     assert {item["status"] for item in value["findings"]} == {"pass"}
     assert all(set(item) == {"check", "status", "reason", "fix"} for item in value["findings"])
 
@@ -108,3 +114,16 @@ def test_draft_keys_that_the_engine_does_not_read_are_named(engine):
     found = check_draft_keys(engine, "vllm 1")
     assert found.status == "warn"
     assert found.reason == "vllm 1 does not read eagle_aux_hidden_state_layer_ids, target_hidden_size"
+
+
+def test_a_recipe_that_is_wrong_comes_as_json_too_with_one_finding_a_problem(small, tmp_path, capsys):
+    file = small(layers__aux=[2, 2, 5], train__max_steps=10**30)
+    assert main(["preflight", "--recipe", str(file), "--static", "--json"]) == ExitCode.RECIPE
+    shown = capsys.readouterr()
+    value = json.loads(shown.out)
+    assert value["recipe"] is None
+    assert [(one["check"], one["status"]) for one in value["findings"]] == [("recipe", "fail")] * 2
+    assert "layers.aux" in value["findings"][0]["reason"]
+    assert "train.max_steps" in shown.err
+    assert main(["preflight", "--recipe", str(tmp_path / "none.yaml"), "--json"]) == ExitCode.RECIPE
+    assert "no such recipe" in json.loads(capsys.readouterr().out)["findings"][0]["reason"]

@@ -1,5 +1,6 @@
 """Checks against the target's facts, the stacks and what is shipped."""
 
+import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -120,3 +121,44 @@ def test_cp_makes_a_recipe_of_another_name_and_never_overwrites(tmp_path: Path, 
     assert main(["recipes", "cp", "tiny-cpu", str(file)]) == ExitCode.USAGE
     assert main(["recipes", "cp", "nothing", str(tmp_path / "x.yaml")]) == ExitCode.RECIPE
     assert "smollm2-135m-cpu" in capsys.readouterr().err
+
+
+def test_every_action_speaks_json(tmp_path: Path, capsys):
+    from draftkiln.cli import main
+
+    assert main(["recipes", "ls", "--json"]) == ExitCode.OK
+    listed = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in listed] == shipped.names()
+    kimi = next(one for one in listed if one["name"].startswith("kimi"))
+    assert (kimi["target"]["hub"], kimi["tensor_parallel_size"]) == ("moonshotai/Kimi-K2.5", 8)
+    assert set(kimi["stacks"]) == {"prepare", "extract", "validate", "train", "export", "evaluate"}
+    file = tmp_path / "own.yaml"
+    assert main(["recipes", "cp", "tiny-cpu", str(file), "--json"]) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out) == {"file": str(file), "name": "own", "copy_of": "tiny-cpu"}
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(file.read_text().replace("epochs", "epoch").replace("lr: 3e-4", "lr: -1"), encoding="utf-8")
+    assert main(["recipes", "validate", "--json", str(file), str(bad)]) == ExitCode.RECIPE
+    shown = capsys.readouterr()
+    right, wrong = json.loads(shown.out)
+    assert right == {"file": str(file), "right": True, "problems": []}
+    assert [problem["what"].split(": ")[1] for problem in wrong["problems"]] == ["train.lr"]
+    assert "train.lr" in shown.err
+
+
+def test_a_stack_that_is_not_there_is_a_problem_of_validate(tmp_path: Path, capsys):
+    from draftkiln.cli import main
+
+    file = tmp_path / "own.yaml"
+    text = shipped.find("tiny-cpu").read_text(encoding="utf-8")
+    file.write_text(text.replace("extract: spec", "extract: no-spec"), encoding="utf-8")
+    assert main(["recipes", "validate", str(file)]) == ExitCode.RECIPE
+    assert "no-spec0.3.0-vllm0.16.0-cpu (for extract) has no folder" in capsys.readouterr().err
+
+
+def test_cp_into_a_folder_or_to_a_place_that_cannot_be_used_is_refused(tmp_path: Path, capsys):
+    from draftkiln.cli import main
+
+    assert main(["recipes", "cp", "tiny-cpu", str(tmp_path)]) == ExitCode.USAGE
+    (tmp_path / "file").touch()
+    assert main(["recipes", "cp", "tiny-cpu", str(tmp_path / "file" / "x.yaml")]) == ExitCode.STORAGE
+    assert "Traceback" not in capsys.readouterr().err

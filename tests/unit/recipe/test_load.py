@@ -204,3 +204,30 @@ def test_a_number_beyond_all_numbers_is_refused(tmp_path):
     file.write_text("train:\n  lr: 1e999\n")
     with pytest.raises(ProblemsError, match="1e999 is too large a number"):
         load(file)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "where"),
+    [
+        ("\ntrain:", "\ntrain:\n  epochs: 1" + "0" * 30, "11: train.epochs: "),
+        ("\ntrain:", "\ntrain:\n  epochs: 1" + "0" * 5000, "11: train.epochs: a number of 5001 digits"),
+        ("\ntrain:", "\ntrain:\n  epochs: -1", "11: train.epochs: "),
+        ("\ntrain:", "\ntrain:\n  lr: 1e30", "11: train.lr: "),
+        ("\ntrain:", "\ntrain:\n  tokens_per_step: 1" + "0" * 15, "11: train.tokens_per_step: "),
+        ("\ntrain:", "\nevaluate:\n  num_draft_tokens: 1000000\ntrain:", "11: evaluate.num_draft_tokens: "),
+        ("\ntrain:", "\nextract:\n  writers: 1000000\ntrain:", "11: extract.writers: "),
+        ("{make: small}", "{make: small, seed: 1" + "0" * 12 + "}", "5: target.source.seed: "),
+        ("[2, 4, 5]", "[2, 4, 5" + "0" * 12 + "]", "7: layers.aux[2]: "),
+    ],
+)
+def test_a_number_that_is_a_slip_of_the_hand_is_an_ordinary_problem_of_its_line(before, after, where):
+    (found,) = problems(changed((before, after)))
+    assert found.startswith(f"r.yaml:{where}")
+
+
+def test_a_huge_file_given_as_a_recipe_is_refused_by_its_size_before_it_is_read(tmp_path):
+    file = tmp_path / "model.safetensors"
+    with file.open("wb") as opened:
+        opened.truncate(1 << 40)  # a hole: whoever read it would run out of memory
+    with pytest.raises(RecipeError, match=rf"it has {1 << 40} bytes"):
+        load(file)

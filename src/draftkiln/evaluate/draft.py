@@ -1,0 +1,71 @@
+"""What a draft's config says, held against the target, before an engine is started with both."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from draftkiln.errors import EvaluationError, ProblemsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from draftkiln.target.facts import TargetFacts
+
+WEIGHTS = "model.safetensors"
+CONFIG = "config.json"
+
+
+def check(folder: Path, facts: TargetFacts) -> None:
+    """Refuse a folder that is no draft, or a draft of another target; all problems at once.
+
+    Raises:
+        EvaluationError: the folder is no draft.
+        ProblemsError: of `EvaluationError`s, one a value that does not fit the target.
+    """
+    absent = [name for name in (CONFIG, WEIGHTS) if not (folder / name).is_file()]
+    if absent:
+        raise EvaluationError(
+            f"{folder} is no draft", why=f"it has no {' and no '.join(absent)}", fix="name an export folder"
+        )
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise EvaluationError(f"{folder / CONFIG} is not JSON", why=str(error), fix="export the draft again") from error
+    if not isinstance(config, dict):
+        raise EvaluationError(f"{folder / CONFIG} is not a JSON object", fix="export the draft again")
+    fix = f"measure it with the target that it was trained for; this one is {facts.path}"
+    problems = [EvaluationError(f"{folder}: {text}", fix=fix) for text in _problems(config, facts)]
+    if problems:
+        raise ProblemsError(problems)
+
+
+def _problems(config: Mapping[str, Any], facts: TargetFacts) -> Iterator[str]:
+    layer = _section(config, "transformer_layer_config") or config
+    hidden = config.get("target_hidden_size") or layer.get("hidden_size")
+    if isinstance(hidden, int) and hidden != facts.hidden_size:
+        yield f"it reads states of hidden size {hidden}, the target has {facts.hidden_size}"
+    vocab, draft_vocab = layer.get("vocab_size"), config.get("draft_vocab_size")
+    # In speculators' format the layer's vocabulary is the target's, in the other the draft's own may stand there.
+    if isinstance(vocab, int) and vocab not in {facts.vocab_size, draft_vocab}:
+        yield f"its vocabulary of {vocab} tokens is not the target's of {facts.vocab_size}"
+    if isinstance(draft_vocab, int) and draft_vocab > facts.vocab_size:
+        yield f"it drafts {draft_vocab} tokens, the target has {facts.vocab_size}"
+    ids = _aux_ids(config)
+    beyond = [number for number in ids if not 0 <= number < facts.num_layers]
+    if beyond:
+        yield f"it fuses layers {ids}, the target has {facts.num_layers}"
+
+
+def _aux_ids(config: Mapping[str, Any]) -> list[int]:
+    for section in (config, _section(config, "eagle_config")):
+        ids = section.get("eagle_aux_hidden_state_layer_ids")
+        if isinstance(ids, list):
+            return [number for number in ids if isinstance(number, int)]
+    return []
+
+
+def _section(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = config.get(key)
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,99 @@
+"""Engines as processes: what they answer, and what is left when they do not."""
+
+import io
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from draftkiln.errors import EngineError
+from draftkiln.evaluate import engines
+from draftkiln.evaluate.serve import GREEDY, Job, Sampling
+from draftkiln.stagelog import Terminal
+
+
+def job(target: Path) -> Job:
+    return Job(
+        target=str(target),
+        draft="draft",
+        num_draft_tokens=3,
+        sets={"one": [[1, 2], [5]], "two": [[9]]},
+        samplings=[GREEDY, Sampling(0.8, 0.9, 40)],
+        max_tokens=4,
+        ignore_eos=False,
+        dtype="float32",
+        tensor_parallel_size=1,
+        trust_remote_code=False,
+        load_format="auto",
+        enforce_eager=True,
+    )
+
+
+def terminal() -> Terminal:
+    return Terminal(io.StringIO())
+
+
+def test_every_set_is_answered_once_for_each_way_of_sampling_and_counted_apart(stub_vllm: Path, tmp_path: Path):
+    found = engines.answer("with the draft", job(stub_vllm), tmp_path / "drafted.json", terminal())
+    assert [(one.set, str(one.sampling)) for one in found.rounds] == [
+        ("one", "greedy"),
+        ("two", "greedy"),
+        ("one", "temperature 0.8, top_p 0.9, seed 40"),
+        ("two", "temperature 0.8, top_p 0.9, seed 40"),
+    ]
+    assert found.rounds[0].outputs == [[1, 2, 3, 4], [5, 6, 7, 8]]
+    assert [output[-1] for output in found.rounds[2].outputs] == [40, 41]  # a seed of its own for each prompt
+    assert [one.counters["drafts"] for one in found.rounds] == [20, 10, 20, 10]
+    assert found.rounds[1].counters["accepted_per_position"] == [8, 5, 2]
+
+
+def test_the_targets_own_answers_are_kept_until_the_job_or_the_engine_changes(stub_vllm: Path, tmp_path: Path):
+    asked = job(stub_vllm)
+    first = engines.alone(asked, tmp_path, terminal(), environment="a")
+    assert first.rounds[0].counters == {}
+    (tmp_path / "target.json").unlink()
+    assert engines.alone(replace(asked, draft="other"), tmp_path, terminal(), environment="a") == first
+    assert not (tmp_path / "target.json").exists()
+    engines.alone(asked, tmp_path, terminal(), environment="b")
+    assert (tmp_path / "target.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "what", "why"),
+    [
+        ("no start", "RuntimeError: no room for the KV cache", "ended with exit code 1"),
+        ("dies", "ValueError: the worker is gone", "ended with exit code 9"),
+    ],
+)
+def test_an_engine_that_dies_is_one_line_of_cause_with_its_log_and_leaves_no_answers(
+    stub_vllm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behaviour: str, what: str, why: str
+):
+    monkeypatch.setenv("STUB", behaviour)
+    with pytest.raises(EngineError) as caught:
+        engines.answer("with the draft", job(stub_vllm), tmp_path / "drafted.json", terminal())
+    assert what in caught.value.what
+    assert why in caught.value.why
+    assert str(tmp_path / "drafted.log") in caught.value.why
+    assert not (tmp_path / "drafted.json").exists()
+
+
+def test_an_engine_slower_than_the_timeout_is_ended_with_all_its_processes(
+    stub_vllm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("STUB", "hangs")
+    with pytest.raises(EngineError, match="engine with the target alone failed") as caught:
+        engines.answer("alone", job(stub_vllm), tmp_path / "a.json", terminal(), timeout=3)
+    assert "was not done after 3 s (--timeout)" in caught.value.why
+    assert b"outlives its engine" not in b"".join(_command_lines())
+
+
+def _command_lines() -> list[bytes]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and entry.name != str(os.getpid()):
+            try:
+                found.append((entry / "cmdline").read_bytes())
+            except OSError:
+                continue
+    return found

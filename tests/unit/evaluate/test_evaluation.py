@@ -1,0 +1,183 @@
+"""A draft measured from its folder to its result file, around a stand-in of the engine."""
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from draftkiln.cli import main
+from draftkiln.errors import EngineError, EvaluationError, ExitCode, ProblemsError
+from draftkiln.evaluate import draft as drafts
+from draftkiln.evaluate import results
+from draftkiln.evaluate.evaluation import evaluate_draft, trained_on
+from draftkiln.recipe.model import Recipe
+from draftkiln.rundir import RunDirectory
+from draftkiln.stage import Context
+from draftkiln.stagelog import Terminal
+
+FACTS = {"hidden_size": 64, "vocab_size": 100, "num_layers": 8, "max_positions": 64}
+
+
+@pytest.fixture
+def context(stub_vllm: Path, tmp_path: Path) -> Context:
+    run = RunDirectory(tmp_path / "run")
+    run.folder("prepare")
+    (run.path / "prepare" / "held_out.jsonl").write_text('{"prompt_token_ids": [1]}\n{"prompt_token_ids": [5, 6]}\n')
+    (tmp_path / "q.jsonl").write_text('{"prompt_token_ids": [30]}\n')
+    content = {
+        "schema_version": 1,
+        "name": "small",
+        "stacks": {"extract": "a", "train": "b", "evaluate": "b"},
+        "target": {"source": {"path": str(stub_vllm)}},
+        "layers": {"aux": [2, 4, 5]},
+        "data": {"source": {"synthetic": 48}},
+        "train": {"draft": {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 512}},
+        "evaluate": {
+            "prompts": 2,
+            "max_tokens": 6,
+            "sets": [{"name": "own", "path": str(tmp_path / "q.jsonl"), "form": "messages"}],
+            "sampled": [{"temperature": 0.7, "seed": 3}],
+        },
+    }
+    facts: Any = SimpleNamespace(path=stub_vllm, **FACTS)
+    return Context(Recipe.model_validate(content), run, stub_vllm, facts, "b", {"requirements": "r"}, "cuda")
+
+
+@pytest.fixture
+def draft(tmp_path: Path) -> Path:
+    folder = tmp_path / "draft"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(b"weights")
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    return folder
+
+
+CONFIG = {
+    "target_hidden_size": 64,
+    "draft_vocab_size": 50,
+    "eagle_aux_hidden_state_layer_ids": [2, 4, 5],
+    "transformer_layer_config": {"hidden_size": 64, "vocab_size": 100},
+}
+
+
+def measured(context: Context, draft: Path, folder: Path, **more: Any) -> tuple[dict[str, Any], str]:
+    stream = io.StringIO()
+    found = evaluate_draft(context, Terminal(stream), draft, folder, **more)
+    return found, stream.getvalue()
+
+
+def test_a_result_file_holds_every_set_and_way_of_sampling_with_what_they_were_measured_on(context, draft, tmp_path):
+    found, told = measured(context, draft, tmp_path / "out")
+    report = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert [(one["set"], one["sampling"]["temperature"]) for one in report["sets"]] == [
+        ("held-out", 0.0), ("own", 0.0), ("held-out", 0.7), ("own", 0.7)
+    ]  # fmt: skip
+    assert [one["lossless"] for one in report["sets"]] == [True, True, None, None]
+    assert (report["acceptance_length"], report["acceptance_per_position"]) == (2.5, [0.8, 0.5, 0.2])
+    assert (report["prompts"], report["tokens"], report["drafts"]) == (2, 12, 20)
+    assert report["tokens_per_second"] > 0
+    assert report["tokens_per_second_alone"] > 0
+    for key in ("draft_sha256", "draft_config_sha256", "prompts_sha256", "target_config_sha256"):
+        assert len(report[key]) == 64
+    assert {len(one["file_sha256"]) for one in report["sets"]} == {64}
+    assert (report["stack"], report["requirements_sha256"], report["vllm"]) == ("b", "r", "stub")
+    assert found["acceptance_length"] == 2.5
+    assert "own (1 prompts, temperature 0.7): acceptance length 2.500 (0.80, 0.50, 0.20; 10 drafts" in told
+
+
+def test_a_lossy_draft_is_refused_with_the_first_difference_and_the_result_is_kept(
+    context, draft, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("STUB", "lossy")
+    monkeypatch.setattr("draftkiln.evaluate.evaluation._tokenizer", lambda _: SimpleNamespace(decode="<{0[0]}>".format))
+    with pytest.raises(EvaluationError) as caught:
+        measured(context, draft, tmp_path / "out")
+    assert caught.value.what == "1 of 3 greedy answers change when the draft is used"
+    assert "prompt 1 of set held-out, after 2 equal tokens: alone token 7 '<7>', with the draft token 77" in str(
+        caught.value
+    )
+    report = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert report["lossless"] is False
+    assert report["divergences"] == [{"prompt": 1, "position": 2, "alone": 7, "drafted": 77}]
+
+
+def test_an_engine_that_dies_in_the_middle_leaves_no_result_also_none_of_an_earlier_measurement(
+    context, draft, tmp_path, monkeypatch
+):
+    measured(context, draft, tmp_path / "out")
+    monkeypatch.setenv("STUB", "dies")
+    with pytest.raises(EngineError, match="the worker is gone"):
+        measured(context, draft, tmp_path / "out")
+    assert not (tmp_path / "out" / "result.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"target_hidden_size": 128}, "hidden size 128, the target has 64"),
+        ({"transformer_layer_config": {"vocab_size": 70}}, "vocabulary of 70 tokens is not the target's of 100"),
+        ({"draft_vocab_size": 500}, "drafts 500 tokens, the target has 100"),
+        ({"eagle_aux_hidden_state_layer_ids": [2, 30, 58]}, "fuses layers [2, 30, 58], the target has 8"),
+    ],
+)
+def test_a_draft_of_another_target_is_refused_before_an_engine_starts(context, draft, tmp_path, change, words):
+    (draft / "config.json").write_text(json.dumps(CONFIG | change))
+    with pytest.raises(ProblemsError) as caught:
+        measured(context, draft, tmp_path / "out")
+    assert words in str(caught.value)
+    assert caught.value.code is ExitCode.EVALUATION
+
+
+def test_a_draft_in_the_layout_of_sglang_is_taken(draft, context):
+    config = {"hidden_size": 64, "vocab_size": 100, "draft_vocab_size": 50}
+    config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [2, 4, 5]}
+    (draft / "config.json").write_text(json.dumps(config))
+    drafts.check(draft, context.facts)
+
+
+def test_a_prompt_too_long_for_the_target_is_refused_before_an_engine_starts(context, draft, tmp_path):
+    (tmp_path / "q.jsonl").write_text(json.dumps({"prompt_token_ids": [1] * 60}) + "\n")
+    with pytest.raises(ProblemsError, match="set own, prompt 0: 60 tokens, at most 54 fit"):
+        measured(context, draft, tmp_path / "out")
+
+
+def test_case_75_a_draft_of_few_samples_is_told_to_show_the_steps_only(context, draft, tmp_path):
+    assert trained_on(context) is None  # nothing is known of a run that extracted nothing
+    context.run.finish("extract", {}, {"samples": 16, "tokens": 3584})
+    known = trained_on(context)
+    assert known == {"samples": 16, "tokens": 3584, "answers": "of random words", "on_policy": False}
+    _, told = measured(context, draft, tmp_path / "out", trained_on=known)
+    assert "trained on 16 samples, 3584 tokens, answers of random words: this shows that the steps work" in told
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["trained_on"] == known
+    many = {"samples": 500_000, "tokens": 10**8, "answers": "by the target itself", "on_policy": True}
+    assert "this shows" not in results.expectation(many)
+    assert "this shows" in results.expectation(many | {"on_policy": False})
+
+
+def test_fail_under_names_every_set_that_is_below():
+    reports = [{"set": "a", "acceptance_length": 2.49}, {"set": "b", "acceptance_length": 2.5}]
+    reports.append({"set": "b", "acceptance_length": 1.9, "sampling": {"temperature": 0.8}})
+    with pytest.raises(EvaluationError, match=r"under 2\.5: a 2\.490, b \(temperature 0\.8\) 1\.900") as caught:
+        results.refuse_below(reports, 2.5)
+    assert caught.value.code == 14
+    assert "b 2.5" not in caught.value.what
+    results.refuse_below(reports, 1.5)
+    results.refuse_below(reports, None)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--fail-under", "0.5"], ["--timeout", "0"], ["--max-tokens", "-1"], ["--limit", "x"]]
+)
+def test_numbers_that_mean_nothing_are_refused_by_the_command_line(arguments, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["evaluate", *arguments])
+    assert caught.value.code == ExitCode.USAGE
+    assert arguments[0] in capsys.readouterr().err
+
+
+def test_without_a_run_or_a_server_the_command_says_what_it_needs(capsys):
+    assert main(["evaluate"]) == ExitCode.USAGE
+    assert "needs --recipe and --run, or --url" in capsys.readouterr().err
