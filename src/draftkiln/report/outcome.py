@@ -1,0 +1,115 @@
+"""Sections of the page about what came out: the draft, and how much of it the target accepts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from draftkiln.report import charts, published, show, stages
+from draftkiln.report.elements import element
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from draftkiln.report.elements import Content
+    from draftkiln.report.records import Records
+    from draftkiln.report.stages import StageView
+
+RESULT = "evaluate/result.json"
+CONFIG = "export/vllm/config.json"
+_FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
+
+
+def draft(records: Records, view: StageView) -> Iterator[Content]:
+    """What was exported."""
+    rows: list[tuple[str, Content]] = []
+    if found := stages.result(records, view, "parameters"):
+        rows.append(("parameters", show.number(found, show.count)))
+    if found := stages.result(records, view, "layer_ids"):
+        rows.append(("layer ids (decoder layers applied)", show.text(found)))
+    rows += [(key, show.text(found)) for key in _FLAGS if (found := records.value(CONFIG, key))]
+    sizes = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size")
+    rows += [
+        (key.replace("_", " "), show.number(found, show.count))
+        for key in sizes if (found := records.value(CONFIG, "transformer_layer_config", key))
+    ]  # fmt: skip
+    if found := records.value(CONFIG, "draft_vocab_size"):
+        rows.append(("draft vocabulary", show.number(found, show.count)))
+    for layout in records.mapping(view.file, "results", "weights_sha256"):
+        rows.append((f"weights for {layout}, sha256", show.digest(stages.result(records, view, "weights_sha256", layout))))
+    if found := stages.result(records, view, "sglang_refused"):
+        rows.append(("no SGLang folder", show.text(found)))
+    if rows:
+        yield show.pairs(rows)
+
+
+def acceptance(records: Records) -> Iterator[Content]:
+    """What the target accepts of the draft, and what it gains."""
+    numbers = (("acceptance_length", show.plain), ("num_draft_tokens", show.count), ("prompts", show.count),
+               ("drafts", show.count), ("accepted", show.count), ("tokens", show.count), ("tokens_per_second", show.plain),
+               ("tokens_per_second_alone", show.plain))  # fmt: skip
+    rows: list[tuple[str, Content]] = [
+        (key.replace("_", " "), show.number(found, form)) for key, form in numbers if (found := records.value(RESULT, key))
+    ]
+    lossless = records.value(RESULT, "lossless")
+    if lossless:
+        rows.append(("output equal to the target alone", show.text(lossless)))
+    rows += [(key, show.text(found)) for key in ("vllm", "dtype", "sampling") if (found := records.value(RESULT, key))]
+    yield show.pairs(rows)
+    differ = records.sequence(RESULT, "divergences")
+    if differ:
+        yield element("p", f"{len(differ)} answers changed when the draft was used.", class_="bad")
+    yield from _positions(records)
+    yield from _others(records)
+
+
+def _positions(records: Records) -> Iterator[Content]:
+    shares = [share for share in records.sequence(RESULT, "acceptance_per_position") if isinstance(share, int | float)]
+    if not shares:
+        return
+    beside = published.beside(target_repository(records), records.at(RESULT, "num_draft_tokens"))
+    labels = [f"token {place + 1}" for place in range(len(shares))]
+    groups: list[tuple[str, list[float | None]]] = [("this draft", list(shares))]
+    groups += [(one.draft, list(one.per_position)) for one in beside if one.per_position]
+    picture = charts.bars(labels, groups, "acceptance by position", "draft tokens 1 to k all accepted", "share", y_high=1.0)
+    table = show.table(["draft token", "share of drafts"], [
+        [str(place + 1), show.number(records.value(RESULT, "acceptance_per_position", place), show.percent)]
+        for place in range(len(shares))
+    ])  # fmt: skip
+    yield show.figure(picture, "Share of drafts whose tokens 1 to k were all accepted.", table)
+    if not beside:
+        yield element("p", "No published draft of this target with a stated source is known here.", class_="absent")
+        return
+    own: list[Content] = ["this draft", "held-out prompts of this run", show.number(records.value(RESULT, "acceptance_length"))]
+    rows: list[list[Content]] = [[*own, ""]]
+    rows += [
+        [element("a", one.draft, href=one.url, rel="noreferrer"), one.prompts,
+         element("data", show.plain(one.length), value=repr(one.length), data_published=one.url), one.note]
+        for one in beside
+    ]  # fmt: skip
+    yield element("h3", "Beside published drafts of this target")
+    yield element("p", "As their authors state them, on other prompts and engines: neighbours, no ranking.")
+    yield show.table(["draft", "prompts", "acceptance length", "how"], rows)
+
+
+def target_repository(records: Records) -> str | None:
+    """Repository of the target, where it comes from one."""
+    for stage in ("extract", "prepare"):
+        for name in ("stage.json", "begun.json"):
+            found = records.at(f"{stage}/{name}", "inputs", "recipe.target", "source", "hub")
+            if isinstance(found, str):
+                return found
+    return None
+
+
+def _others(records: Records) -> Iterator[Content]:
+    """Other drafts that were measured on the same prompts with `draftkiln evaluate --draft`."""
+    rows: list[list[Content]] = []
+    for folder in sorted((records.path / "evaluate").glob("other-*")):
+        file = f"evaluate/{folder.name}/result.json"
+        found: Any = records.value(file, "acceptance_length")
+        if found:
+            rows.append([show.digest(records.value(file, "draft_sha256"), 12), show.number(found),
+                         show.number(records.value(file, "prompts"), show.count)])  # fmt: skip
+    if rows:
+        yield element("h3", "Other drafts on this target")
+        yield show.table(["weights, sha256", "acceptance length", "prompts"], rows)
