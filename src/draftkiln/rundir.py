@@ -37,10 +37,10 @@ OUTPUTS = {
     "prepare": ("dataset/*", "held_out.jsonl"),
     "extract": ("manifest.jsonl",),
     "train": ("checkpoints/*/*",),
-    "export": ("vllm/*", "sglang/*"),
+    "export": ("*/config.json", "*/*.safetensors"),
     "evaluate": ("result.json",),
 }
-"""Files of a stage that others read; samples of hidden states are in the manifest."""
+"""Files of a stage that others read; samples of hidden states are in the manifest, model cards are written anew."""
 
 
 class _Absent:

@@ -97,7 +97,7 @@ def _of_stage(left: Records, right: Records, stage: str) -> Iterator[Difference]
         follows = path.endswith(_RECORD) or (path == "dataset_sha256" and stage != "prepare")
         yield Difference(FOLLOWS if follows else INPUTS, stage, path, before, now)
     if one["state"] == other["state"]:
-        for path, before, now in rundir.changes(one["results"], other["results"]):
+        for path, before, now in rundir.changes(_by_place(one["results"]), _by_place(other["results"])):
             yield Difference(TIMES if _TIME.search(path) else RESULTS, stage, path, before, now)
 
 
@@ -114,6 +114,15 @@ def _record(records: Records, stage: str) -> dict[str, Any]:
         if file in records.unreadable:
             return {"state": f"unreadable: {records.unreadable[file]}", "inputs": {}, "results": {}}
     return {"state": "not begun", "inputs": {}, "results": {}}
+
+
+def _by_place(value: Any) -> Any:
+    """Lists of objects as objects by place, so that they are compared value by value."""
+    if isinstance(value, dict):
+        return {key: _by_place(inner) for key, inner in value.items()}
+    if isinstance(value, list) and value and all(isinstance(inner, dict) for inner in value):
+        return {str(place): _by_place(inner) for place, inner in enumerate(value)}
+    return value
 
 
 def _of_samples(left: Records, right: Records) -> Iterator[Difference]:

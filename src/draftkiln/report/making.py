@@ -50,7 +50,7 @@ def _lengths(records: Records) -> Iterator[Content]:
     picture = charts.bars(labels, [("samples", counts)], "lengths of the samples", "tokens of a sample", "samples")
     how = f"count of rows in {MANIFEST}"
     rows = [
-        (f"{low} to {high}", show.derived(count, f"{how} from {low} to {high}"))
+        (element("span", f"{low} to {high}", class_="range"), show.derived(count, f"{how} from {low} to {high}"))
         for (low, high), count in zip(edges, counts, strict=True) if count
     ]  # fmt: skip
     yield show.figure(
@@ -114,8 +114,8 @@ def states(records: Records) -> Iterator[Content]:
         charts.bars(names, groups, "median norm of each layer", "layer", "norm"),
         "Median Euclidean norm of the rows of each captured layer.",
         show.table(["layer", "least", "median", "largest"], [
-            [name, *(show.number(records.value(REPORT, "states", "layers", place, kind)) for kind in kinds)]
-            for place, name in enumerate(names)
+            [show.number(records.value(REPORT, "states", "layers", place, kind)) for kind in ("layer", *kinds)]
+            for place in range(len(names))
         ]),
     )  # fmt: skip
     yield show.figure(
@@ -135,11 +135,10 @@ def validation(records: Records, view: StageView) -> Iterator[Content]:
     by_layer: dict[Any, list[int]] = defaultdict(list)
     for place, agreement in enumerate(agreements):
         by_layer[agreement["layer"]].append(place)
-    rows = []
-    for layer, places in by_layer.items():
+    rows: list[list[Content]] = []
+    for places in by_layer.values():
         worst = min(places, key=lambda place: agreements[place]["min_cosine"])
-        row: list[Content] = [str(layer), show.number(records.value(REPORT, "agreements", worst, "index"), show.count),
-                              show.number(records.value(REPORT, "agreements", worst, "row"), show.count)]  # fmt: skip
+        row = [show.number(records.value(REPORT, "agreements", worst, key), show.count) for key in ("layer", "index", "row")]
         row += [show.number(records.value(REPORT, "agreements", worst, key), show.fine)
                 for key in ("min_cosine", "median_cosine", "nearest", "argmax")]  # fmt: skip
         rows.append(row)

@@ -54,11 +54,14 @@ def acceptance(records: Records) -> Iterator[Content]:
     if lossless:
         rows.append(("output equal to the target alone", show.text(lossless)))
     rows += [(key, show.text(found)) for key in ("vllm", "dtype", "sampling") if (found := records.value(RESULT, key))]
+    if found := records.value(RESULT, "unigram_length"):
+        rows.append(("always the most frequent token would reach", show.number(found)))
     yield show.pairs(rows)
     differ = records.sequence(RESULT, "divergences")
     if differ:
         yield element("p", f"{len(differ)} answers changed when the draft was used.", class_="bad")
     yield from _positions(records)
+    yield from _sets(records)
     yield from _others(records)
 
 
@@ -89,6 +92,26 @@ def _positions(records: Records) -> Iterator[Content]:
     yield element("h3", "Beside published drafts of this target")
     yield element("p", "As their authors state them, on other prompts and engines: neighbours, no ranking.")
     yield show.table(["draft", "prompts", "acceptance length", "how"], rows)
+
+
+def _sets(records: Records) -> Iterator[Content]:
+    """Every prompt set and way of sampling, where more than the held-out prompts were measured."""
+    if len(records.sequence(RESULT, "sets")) < 2:  # noqa: PLR2004 - the first is told above
+        return
+    columns = (("prompts", show.count), ("acceptance_length", show.plain), ("tokens_per_second", show.plain),
+               ("tokens_per_second_alone", show.plain), ("unigram_length", show.plain))  # fmt: skip
+    rows: list[list[Content]] = []
+    for place, _ in enumerate(records.sequence(RESULT, "sets")):
+        shares = records.sequence(RESULT, "sets", place, "acceptance_per_position")
+        row: list[Content] = [show.text(records.value(RESULT, "sets", place, "set")),
+                              show.number(records.value(RESULT, "sets", place, "sampling", "temperature"))]  # fmt: skip
+        row += [show.number(records.value(RESULT, "sets", place, key), form) for key, form in columns]
+        row.append([[show.number(records.value(RESULT, "sets", place, "acceptance_per_position", at), show.percent), " "]
+                    for at in range(len(shares))])  # fmt: skip
+        row.append(show.text(records.value(RESULT, "sets", place, "lossless")))
+        rows.append(row)
+    head = ["set", "temperature", "prompts", "acceptance length", "tok/s", "alone", "most frequent token", "by position", "same output"]
+    yield element("div", element("h3", "Every prompt set"), show.table(head, rows), class_="wide")
 
 
 def target_repository(records: Records) -> str | None:

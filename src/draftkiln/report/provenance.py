@@ -109,8 +109,8 @@ def _in_checkout(name: str, requirements: str, wheel: str) -> list[Row]:
         return [("in this checkout", element("span", "the lock has changed since this run", class_="bad"))]
     engine, speculators = stack.file.engine, stack.file.speculators
     rows: list[Row] = [
-        ("engine", f"{engine.package} {engine.version}"),
-        ("speculators", lock.patched_version or speculators.version),
+        ("engine", element("code", f"{engine.package} {engine.version}")),
+        ("speculators", element("code", lock.patched_version or speculators.version)),
         ("pristine wheel, sha256", element("code", lock.base_wheel_sha256, class_="hash")),
     ]
     if lock.patched_tree:
