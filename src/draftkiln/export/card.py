@@ -1,4 +1,4 @@
-"""The model card beside a draft's weights: where it comes from, what is known of it, under which terms, how to serve it.
+"""The model card beside a draft's weights: where it comes from, what is known of it, its terms, how to serve it.
 
 It is written from the run's records alone, by `export` and again whenever `export` or `evaluate` is run: the records
 stay the only place where a number is kept, and a card cannot say what they do not.
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 FILE = "README.md"
 _RESULT = "evaluate/result.json"
 _TRAIN, _EXPORT = "train/stage.json", "export/stage.json"
+_WHAT = (
+    "A draft model for speculative decoding: it proposes tokens, the target checks them. It is of no use without its"
+    " target."
+)
 _SERVE = {
     "vllm": """```
 vllm serve {target}{options} \\
@@ -53,8 +57,7 @@ def text(records: Records, layout: str, target: Path) -> str:
     parts = [
         _front_matter(source, layout),
         f"# EAGLE-3 draft for {_code(_name(source, target))}\n",
-        "A draft model for speculative decoding: it proposes tokens, the target checks them. It is of no use without"
-        " its target.\n",
+        f"{_WHAT}\n",
         "## Serve it\n",
         _serve(records, layout, _name(source, target)),
         "\n## What is known of it\n",
@@ -92,15 +95,18 @@ def _serve(records: Records, layout: str, target: str) -> str:
 
 def _numbers(records: Records, layout: str) -> Iterator[str]:
     counts = "vLLM counts" if layout == "vllm" else "SGLang counts"
-    results = records.mapping(_TRAIN, "results")
-    yield f"parameters: {_of(records.at(_EXPORT, 'results', 'parameters'))}; embeddings are the target's"
-    ids = records.at(_EXPORT, "results", "layer_ids")
-    yield f"reads the target's states after {_of(ids)} decoder layers; config.json names them as {counts}"
-    if results:
-        steps, tokens = _of(results.get("steps")), _of(results.get("tokens"))
-        yield f"trained in {steps} steps on {tokens} tokens: loss {_of(results.get('loss_first'))} at first, {_of(results.get('loss_last'))} at last"
-        if results.get("validation_accuracy"):
-            yield f"on samples set apart: loss {_of(results.get('validation_loss'))}, first draft tokens right {_of(results['validation_accuracy'])}"
+    ids, parameters = (_of(records.at(_EXPORT, "results", key)) for key in ("layer_ids", "parameters"))
+    yield f"parameters: {parameters}; embeddings are the target's"
+    yield f"reads the target's states after {ids} decoder layers; config.json names them as {counts}"
+    trained = records.mapping(_TRAIN, "results")
+    if trained:
+        keys = ("steps", "tokens", "loss_first", "loss_last", "validation_loss")
+        told = {key: _of(trained.get(key)) for key in keys}
+        yield "trained in {steps} steps on {tokens} tokens: loss {loss_first} at first, {loss_last} at last".format(
+            **told
+        )
+        right = _of(trained.get("validation_accuracy"))
+        yield f"on samples set apart: loss {told['validation_loss']}, first draft tokens right {right}"
     yield from _acceptance(records)
 
 
@@ -109,26 +115,31 @@ def _acceptance(records: Records) -> Iterator[str]:
     exported = records.at(_EXPORT, "results", "weights_sha256", "vllm")
     if not measured:
         yield "acceptance: not measured yet; `draftkiln evaluate` measures it and writes it here"
-    elif measured.get("draft_sha256") != exported:
+        return
+    if measured.get("draft_sha256") != exported:
         yield "acceptance: not measured; the run's result is that of other weights"
-    else:
-        yield (
-            f"acceptance length {_of(measured.get('acceptance_length'))} at {_of(measured.get('num_draft_tokens'))} draft"
-            f" tokens on {_of(measured.get('prompts'))} prompts that were not trained on (1.00 = nothing accepted); by"
-            f" position {_of(measured.get('acceptance_per_position'))}; measured with vLLM {_of(measured.get('vllm'))} in"
-            f" {_of(measured.get('dtype'))}, sampling {_of(measured.get('sampling'))}"
-        )
-        for one in records.sequence(_RESULT, "sets")[1:]:
-            yield (
-                f"on {_of(one.get('prompts'))} prompts of {_of(one.get('set'))} at temperature"
-                f" {_of(one.get('sampling', {}).get('temperature'))}: acceptance length {_of(one.get('acceptance_length'))}"
-            )
-        same = "equal to" if measured.get("lossless") else "DIFFERENT from"
-        yield f"output with this draft: {same} the target alone"
+        return
+    keys = ("acceptance_length", "num_draft_tokens", "prompts", "acceptance_per_position", "vllm", "dtype", "sampling")
+    told = {key: _of(measured.get(key)) for key in keys}
+    yield (
+        "acceptance length {acceptance_length} at {num_draft_tokens} draft tokens on {prompts} prompts that were not"
+        " trained on (1.00 = nothing accepted); by position {acceptance_per_position}; measured with vLLM {vllm} in"
+        " {dtype}, sampling {sampling}"
+    ).format(**told)
+    for place in range(1, len(records.sequence(_RESULT, "sets"))):
+        one = records.mapping(_RESULT, "sets", place)
+        prompts, name, length = (_of(one.get(key)) for key in ("prompts", "set", "acceptance_length"))
+        temperature = _of(records.at(_RESULT, "sets", place, "sampling", "temperature"))
+        yield f"on {prompts} prompts of {name} at temperature {temperature}: acceptance length {length}"
+    same = "equal to" if measured.get("lossless") else "DIFFERENT from"
+    yield f"output with this draft: {same} the target alone"
 
 
 def _terms(found: terms.Terms) -> Iterator[str]:
-    yield "The draft was trained on the target's hidden states and shares its embeddings, so the target's terms bear on it."
+    yield (
+        "The draft was trained on the target's hidden states and shares its embeddings, so the target's terms bear on"
+        " it."
+    )
     if found.licence:
         named = f", {_code(found.name)}" if found.name else ""
         link = f", {_code(found.link)}" if found.link else ""
@@ -136,15 +147,21 @@ def _terms(found: terms.Terms) -> Iterator[str]:
     elif found.name:
         yield f"- the target's licence: {found.name}"
     else:
-        yield "- the target's licence: unknown; neither its README.md nor its config.json states one. Look it up before you pass the draft on."
+        yield (
+            "- the target's licence: unknown; neither its README.md nor its config.json states one. Look it up before"
+            " you pass the draft on."
+        )
     for name, line, sha256 in found.files:
         yield f"- {_code(name)} beside the target's weights begins {_code(line)} (sha256 {_code(sha256)})"
 
 
 def _provenance(records: Records, layout: str, source: dict[str, Any]) -> Iterator[str]:
+    prepared, extracted = "prepare/stage.json", "extract/stage.json"
     yield f"recipe: {_of(records.at('run.json', 'recipe'))}"
-    yield f"target: {_of(source)}, config.json sha256 {_of(records.at('extract/stage.json', 'inputs', 'target_config'))}"
-    yield f"data: {_of(records.at('prepare/stage.json', 'inputs', 'recipe.data', 'source'))}, dataset sha256 {_of(records.at('prepare/stage.json', 'results', 'dataset_sha256'))}"
+    config = _of(records.at(extracted, "inputs", "target_config"))
+    yield f"target: {_of(source)}, config.json sha256 {config}"
+    dataset = _of(records.at(prepared, "results", "dataset_sha256"))
+    yield f"data: {_of(records.at(prepared, 'inputs', 'recipe.data', 'source'))}, dataset sha256 {dataset}"
     for stage in ("extract", "train"):
         inputs = records.mapping(f"{stage}/stage.json", "inputs")
         yield (

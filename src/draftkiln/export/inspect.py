@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftkiln.errors import ExitCode
 from draftkiln.export import layout, reading
+from draftkiln.printable import printable
 
 if TYPE_CHECKING:
     import argparse
@@ -38,7 +39,10 @@ def main(arguments: argparse.Namespace) -> int:
 def describe(draft: Draft) -> dict[str, Any]:
     """All that is known of a draft, as JSON values."""
     vllm = draft.format == reading.SPECULATORS
-    flags = {flag: draft.config.get(flag, f"not written, vLLM takes {taken}" if vllm else None) for flag, taken in _FLAGS.items()}
+    flags = {
+        flag: draft.config.get(flag, f"not written, vLLM takes {taken}" if vllm else None)
+        for flag, taken in _FLAGS.items()
+    }
     sizes = {key: draft.layer.get(key) for key in _SIZES}
     vocab, draft_vocab = sizes["vocab_size"], draft.config.get("draft_vocab_size")
     return {
@@ -56,7 +60,9 @@ def describe(draft: Draft) -> dict[str, Any]:
         "embeddings": "its own" if layout.EMBEDDINGS in draft.tensors else "the target's",
         "parameters": draft.parameters,
         "files": draft.files,
-        "tensors": {name: {"shape": list(shape), "dtype": kind} for name, (shape, kind) in sorted(draft.tensors.items())},
+        "tensors": {
+            name: {"shape": list(shape), "dtype": kind} for name, (shape, kind) in sorted(draft.tensors.items())
+        },
         "problems": list(draft.problems),
     }
 
@@ -73,10 +79,11 @@ def layer_meaning(draft: Draft) -> str:
         return f"{applied} (0 = embeddings), as vLLM counts"
     outputs = f"after {_listed([layer + 1 for layer in ids])}"
     if ids[0] == 1:
-        return f"outputs of layers, as SGLang counts: the states {outputs} decoder layers; vLLM would take them {applied[11:]}"
+        vllm = applied.removeprefix("the states ")
+        return f"outputs of layers, as SGLang counts: the states {outputs} decoder layers; vLLM would take them {vllm}"
     return (
-        f"SGLang takes them for outputs of layers, the states {outputs} decoder layers, but for DeepSeek-like targets and"
-        f" gpt-oss as they are, {applied}, as vLLM always does"
+        f"SGLang takes them for outputs of layers, the states {outputs} decoder layers, but for DeepSeek-like targets"
+        f" and gpt-oss as they are, {applied}, as vLLM always does"
     )
 
 
@@ -84,29 +91,26 @@ def _listed(ids: list[int]) -> str:
     return ", ".join(map(str, ids))
 
 
+def _together(values: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {printable(value)}" for key, value in values.items() if value is not None)
+
+
 def _text(content: dict[str, Any]) -> Iterator[str]:
     """Lines for people."""
     for key in ("folder", "format", "architecture"):
-        yield f"{key}: {_printable(content[key])}"
-    yield f"target: {_printable(content['target'] or 'not written')}"
-    yield f"layer ids: {_printable(content['layer_ids'])}: {content['layer_ids_mean']}"
-    yield f"sizes: {', '.join(f'{key} {_printable(value)}' for key, value in content['sizes'].items() if value is not None)}"
+        yield f"{key}: {printable(content[key])}"
+    yield f"target: {printable(content['target'] or 'not written')}"
+    yield f"layer ids: {printable(content['layer_ids'])}: {content['layer_ids_mean']}"
+    yield f"sizes: {_together(content['sizes'])}"
     whole = "a part of the target's" if content["maps_vocabulary"] else "the target's"
-    yield f"draft vocabulary: {_printable(content['draft_vocab_size'])}, {whole}"
-    yield f"norm flags: {', '.join(f'{flag} {_printable(value)}' for flag, value in content['norm_flags'].items()) or 'none'}"
+    yield f"draft vocabulary: {printable(content['draft_vocab_size'])}, {whole}"
+    yield f"norm flags: {_together(content['norm_flags']) or 'none'}"
     yield f"embeddings: {content['embeddings']}"
     size = sum(content["files"].values()) / 1e6
     yield f"parameters: {content['parameters']:,} in {len(content['tensors'])} tensors, {size:.1f} MB"
     width = max(map(len, content["tensors"]), default=0)
     for name, tensor in content["tensors"].items():
-        yield f"  {_printable(name):{width}}  {tensor['dtype']:5} {tensor['shape']}"
+        yield f"  {printable(name):{width}}  {tensor['dtype']:5} {tensor['shape']}"
     for problem in content["problems"]:
-        yield f"problem: {_printable(problem)}"
+        yield f"problem: {printable(problem)}"
     yield f"{len(content['problems'])} problems" if content["problems"] else "nothing is wrong with it"
-
-
-def _printable(value: Any) -> str:
-    """A value of a file without what would steer the terminal."""
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if text.isprintable() else json.dumps(text)[1:-1]
-

@@ -71,7 +71,9 @@ class Draft:
         """The layer ids as the config writes them."""
         nested = self.config.get("eagle_config")
         places = (self.config, nested if isinstance(nested, dict) else {})
-        found = next((place[key] for place in places for key in ("eagle_aux_hidden_state_layer_ids",) if place.get(key)), None)
+        found = next(
+            (place[key] for place in places for key in ("eagle_aux_hidden_state_layer_ids",) if place.get(key)), None
+        )
         return list(found) if isinstance(found, list) else None
 
     @property
@@ -170,7 +172,7 @@ def _fit(config: Mapping[str, Any], tensors: check.Header) -> Iterator[str]:
     """What is wrong with config and tensors together."""
     kind = format_of(config, tensors)
     if kind == UNKNOWN:
-        yield "config.json is that of no EAGLE-3 draft: neither speculators_model_type nor an EAGLE-3 architecture is in it"
+        yield "config.json is that of no EAGLE-3 draft: it has no speculators_model_type and no EAGLE-3 architecture"
         return
     named = config.get("architectures")
     if isinstance(named, list) and MLA & {str(one) for one in named}:
@@ -188,7 +190,7 @@ def _fit(config: Mapping[str, Any], tensors: check.Header) -> Iterator[str]:
         yield from _flag_problems(config)
     elif isinstance(config.get("transformer_layer_config"), dict):
         if not config.get("eagle_aux_hidden_state_layer_ids"):
-            yield "eagle_aux_hidden_state_layer_ids is not written: vLLM takes its own for the target, whatever the draft was trained on"
+            yield "eagle_aux_hidden_state_layer_ids is not written: vLLM takes its own, whatever it was trained on"
         yield from check.config_problems(dict.fromkeys(layout.OFF_FLAGS, False) | config)  # absent ones are off in vLLM
 
 

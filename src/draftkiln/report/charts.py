@@ -59,9 +59,7 @@ class Scale:
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
 
-def lines(
-    series: Sequence[Series], title: str, x_label: str, y_label: str, *, y_low: float | None = 0.0
-) -> Element:
+def lines(series: Sequence[Series], title: str, x_label: str, y_label: str, *, y_low: float | None = 0.0) -> Element:
     """A chart of lines; y begins at `y_low`, or at the least value where that is None."""
     thinned = [replace(one, points=thin(_finite(one.points))) for one in series]
     shown = [one for one in thinned if one.points]
@@ -124,12 +122,20 @@ def grid(labels: Sequence[str], values: Sequence[Sequence[float]], title: str) -
     for row, (name, cells) in enumerate(zip(labels, values, strict=True)):
         middle = _TOP + (row + 0.5) * size + 4
         drawn += [element("text", name, x=left - 6, y=middle, text_anchor="end")]
-        drawn += [element("text", name, x=left + (row + 0.5) * size, y=_TOP + size * len(labels) + 15, text_anchor="middle")]
+        drawn += [
+            element("text", name, x=left + (row + 0.5) * size, y=_TOP + size * len(labels) + 15, text_anchor="middle")
+        ]
         for column, value in enumerate(cells):
             shade = min(max(value, 0), 1)
             place = {"x": left + column * size, "y": _TOP + row * size}
-            drawn.append(element("rect", class_="f0", fill_opacity=0.06 + 0.6 * shade**2, width=size - 2, height=size - 2, **place))
-            text = element("text", f"{value:.2f}", x=place["x"] + size / 2 - 1, y=middle, text_anchor="middle", class_="cell")
+            drawn.append(
+                element(
+                    "rect", class_="f0", fill_opacity=0.06 + 0.6 * shade**2, width=size - 2, height=size - 2, **place
+                )
+            )
+            text = element(
+                "text", f"{value:.2f}", x=place["x"] + size / 2 - 1, y=middle, text_anchor="middle", class_="cell"
+            )
             drawn.append(text)
     height = _TOP + size * len(labels) + 24
     return _svg(title, height, drawn)

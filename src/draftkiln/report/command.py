@@ -21,7 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", type=Path, required=True, metavar="DIR", help="run directory, finished or not")
     parser.add_argument("--out", type=Path, metavar="FILE", help=f"where to write the page (default: RUN/{FILE})")
     parser.add_argument(
-        "--open", choices=("never", "browser"), default="never", help="open the page when it is written (default: never)"
+        "--open",
+        choices=("never", "browser"),
+        default="never",
+        help="open the page when it is written (default: never)",
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftkiln import rundir
 from draftkiln.errors import ExitCode
+from draftkiln.printable import printable
 from draftkiln.report.records import BEGUN_FILE, STAGE_FILE, Records
 
 if TYPE_CHECKING:
@@ -135,7 +136,9 @@ def _of_samples(left: Records, right: Records) -> Iterator[Difference]:
         yield Difference(RESULTS, "extract", "samples that only this run has", *alone)
     differ = [index for index in ours.keys() & theirs.keys() if ours[index] != theirs[index]]
     if differ:
-        path = f"{len(differ)} of {len(ours.keys() & theirs.keys())} samples have other bytes, the first is {min(differ)}"
+        path = (
+            f"{len(differ)} of {len(ours.keys() & theirs.keys())} samples have other bytes, the first is {min(differ)}"
+        )
         yield Difference(RESULTS, "extract", path, ours[min(differ)], theirs[min(differ)])
 
 
@@ -180,7 +183,7 @@ def _stages(chosen: list[Difference]) -> Iterator[str]:
 
 def _lines(one: Difference, also: list[str]) -> Iterator[str]:
     left, right = _shown(one.left), _shown(one.right)
-    path = _printable(one.path) + (f" (also {', '.join(also)})" if also else "")
+    path = printable(one.path) + (f" (also {', '.join(also)})" if also else "")
     whole = f"{path}: {left} | {right}"
     if len(whole) <= _LONGEST:
         yield whole
@@ -195,12 +198,7 @@ def _shown(value: Any) -> str:
         return "nothing"
     if isinstance(value, str) and _HASH.fullmatch(value):
         return f"{value[:_DIGITS]}…"
-    return _printable(json.dumps(value, ensure_ascii=False))
-
-
-def _printable(text: str) -> str:
-    """Text of a file without what would steer the terminal."""
-    return text if text.isprintable() else json.dumps(text)[1:-1]
+    return printable(json.dumps(value, ensure_ascii=False))
 
 
 def _content(left: Path, right: Path, found: list[Difference]) -> dict[str, Any]:

@@ -10,9 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Element: TypeAlias = ET.Element
-Content: TypeAlias = "Element | str | None | Iterable[Content]"
+Content: TypeAlias = "Element | str | Iterable[Content] | None"
 
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
+)
 """Characters that a page cannot hold, or that would turn the text around them."""
 
 

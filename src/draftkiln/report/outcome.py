@@ -16,64 +16,64 @@ if TYPE_CHECKING:
 
 RESULT = "evaluate/result.json"
 CONFIG = "export/vllm/config.json"
+_MOST_SHOWN = 20
 _FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
+
+
+_SIZES = {"hidden_size": show.count, "intermediate_size": show.count, "num_attention_heads": show.count,
+          "num_key_value_heads": show.count, "head_dim": show.count, "vocab_size": show.count}  # fmt: skip
+_MEASURED = {"acceptance_length": show.plain, "num_draft_tokens": show.count, "prompts": show.count,
+             "drafts": show.count, "accepted": show.count, "tokens": show.count, "tokens_per_second": show.plain,
+             "tokens_per_second_alone": show.plain, "lossless": show.plain, "unigram_length": show.plain,
+             "vllm": show.plain, "dtype": show.plain, "sampling": show.plain, "trained_on": show.plain}  # fmt: skip
+_NAMES = {
+    "lossless": "output equal to the target alone",
+    "unigram length": "always the most frequent token would reach",
+}
 
 
 def draft(records: Records, view: StageView) -> Iterator[Content]:
     """What was exported."""
-    rows: list[tuple[str, Content]] = []
-    if found := stages.result(records, view, "parameters"):
-        rows.append(("parameters", show.number(found, show.count)))
-    if found := stages.result(records, view, "layer_ids"):
-        rows.append(("layer ids (decoder layers applied)", show.text(found)))
-    rows += [(key, show.text(found)) for key in _FLAGS if (found := records.value(CONFIG, key))]
-    sizes = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size")
-    rows += [
-        (key.replace("_", " "), show.number(found, show.count))
-        for key in sizes if (found := records.value(CONFIG, "transformer_layer_config", key))
-    ]  # fmt: skip
-    if found := records.value(CONFIG, "draft_vocab_size"):
-        rows.append(("draft vocabulary", show.number(found, show.count)))
+    rows = show.facts(records, view.file, ("results",), {"parameters": show.count, "layer_ids": show.plain})
+    rows += show.facts(records, CONFIG, (), dict.fromkeys(_FLAGS, show.plain))
+    rows += show.facts(records, CONFIG, ("transformer_layer_config",), _SIZES)
+    rows += show.facts(records, CONFIG, (), {"draft_vocab_size": show.count})
     for layout in records.mapping(view.file, "results", "weights_sha256"):
-        rows.append((f"weights for {layout}, sha256", show.digest(stages.result(records, view, "weights_sha256", layout))))
-    if found := stages.result(records, view, "sglang_refused"):
-        rows.append(("no SGLang folder", show.text(found)))
+        found = stages.result(records, view, "weights_sha256", layout)
+        rows.append((f"weights for {layout}, sha256", show.digest(found)))
+    rows += show.facts(records, view.file, ("results",), {"sglang_refused": show.plain})
     if rows:
         yield show.pairs(rows)
 
 
 def acceptance(records: Records) -> Iterator[Content]:
     """What the target accepts of the draft, and what it gains."""
-    numbers = (("acceptance_length", show.plain), ("num_draft_tokens", show.count), ("prompts", show.count),
-               ("drafts", show.count), ("accepted", show.count), ("tokens", show.count), ("tokens_per_second", show.plain),
-               ("tokens_per_second_alone", show.plain))  # fmt: skip
-    rows: list[tuple[str, Content]] = [
-        (key.replace("_", " "), show.number(found, form)) for key, form in numbers if (found := records.value(RESULT, key))
-    ]
-    lossless = records.value(RESULT, "lossless")
-    if lossless:
-        rows.append(("output equal to the target alone", show.text(lossless)))
-    rows += [(key, show.text(found)) for key in ("vllm", "dtype", "sampling") if (found := records.value(RESULT, key))]
-    if found := records.value(RESULT, "unigram_length"):
-        rows.append(("always the most frequent token would reach", show.number(found)))
-    yield show.pairs(rows)
+    rows = show.facts(records, RESULT, (), _MEASURED)
+    yield show.pairs((_NAMES.get(name, name), content) for name, content in rows)
     differ = records.sequence(RESULT, "divergences")
     if differ:
-        yield element("p", f"{len(differ)} answers changed when the draft was used.", class_="bad")
+        yield element("p", "Answers changed when the draft was used:", class_="bad")
+        keys = ("prompt", "position")
+        yield show.table(list(keys), [
+            [show.number(records.value(RESULT, "divergences", place, key), show.count) for key in keys]
+            for place in range(min(len(differ), _MOST_SHOWN))
+        ])  # fmt: skip
     yield from _positions(records)
     yield from _sets(records)
     yield from _others(records)
 
 
 def _positions(records: Records) -> Iterator[Content]:
-    shares = [share for share in records.sequence(RESULT, "acceptance_per_position") if isinstance(share, int | float)]
-    if not shares:
+    shares = records.sequence(RESULT, "acceptance_per_position")
+    if not shares or not all(show.finite(share) for share in shares):
         return
     beside = published.beside(target_repository(records), records.at(RESULT, "num_draft_tokens"))
     labels = [f"token {place + 1}" for place in range(len(shares))]
     groups: list[tuple[str, list[float | None]]] = [("this draft", list(shares))]
     groups += [(one.draft, list(one.per_position)) for one in beside if one.per_position]
-    picture = charts.bars(labels, groups, "acceptance by position", "draft tokens 1 to k all accepted", "share", y_high=1.0)
+    picture = charts.bars(
+        labels, groups, "acceptance by position", "draft tokens 1 to k all accepted", "share", y_high=1.0
+    )
     table = show.table(["draft token", "share of drafts"], [
         [str(place + 1), show.number(records.value(RESULT, "acceptance_per_position", place), show.percent)]
         for place in range(len(shares))
@@ -82,7 +82,11 @@ def _positions(records: Records) -> Iterator[Content]:
     if not beside:
         yield element("p", "No published draft of this target with a stated source is known here.", class_="absent")
         return
-    own: list[Content] = ["this draft", "held-out prompts of this run", show.number(records.value(RESULT, "acceptance_length"))]
+    own: list[Content] = [
+        "this draft",
+        "held-out prompts of this run",
+        show.number(records.value(RESULT, "acceptance_length")),
+    ]
     rows: list[list[Content]] = [[*own, ""]]
     rows += [
         [element("a", one.draft, href=one.url, rel="noreferrer"), one.prompts,
@@ -98,20 +102,28 @@ def _sets(records: Records) -> Iterator[Content]:
     """Every prompt set and way of sampling, where more than the held-out prompts were measured."""
     if len(records.sequence(RESULT, "sets")) < 2:  # noqa: PLR2004 - the first is told above
         return
-    columns = (("prompts", show.count), ("acceptance_length", show.plain), ("tokens_per_second", show.plain),
-               ("tokens_per_second_alone", show.plain), ("unigram_length", show.plain))  # fmt: skip
-    rows: list[list[Content]] = []
-    for place, _ in enumerate(records.sequence(RESULT, "sets")):
+    columns = {"prompts": show.count, "acceptance_length": show.plain, "tokens_per_second": show.plain,
+               "tokens_per_second_alone": show.plain, "unigram_length": show.plain, "lossless": show.plain}  # fmt: skip
+    rows = []
+    for place in range(len(records.sequence(RESULT, "sets"))):
+        row = [show.text(records.value(RESULT, "sets", place, "set"))]
+        row.append(show.number(records.value(RESULT, "sets", place, "sampling", "temperature")))
+        row += [show.number(records.value(RESULT, "sets", place, key), form) for key, form in columns.items()]
         shares = records.sequence(RESULT, "sets", place, "acceptance_per_position")
-        row: list[Content] = [show.text(records.value(RESULT, "sets", place, "set")),
-                              show.number(records.value(RESULT, "sets", place, "sampling", "temperature"))]  # fmt: skip
-        row += [show.number(records.value(RESULT, "sets", place, key), form) for key, form in columns]
-        row.append([[show.number(records.value(RESULT, "sets", place, "acceptance_per_position", at), show.percent), " "]
-                    for at in range(len(shares))])  # fmt: skip
-        row.append(show.text(records.value(RESULT, "sets", place, "lossless")))
-        rows.append(row)
-    head = ["set", "temperature", "prompts", "acceptance length", "tok/s", "alone", "most frequent token", "by position", "same output"]
-    yield element("div", element("h3", "Every prompt set"), show.table(head, rows), class_="wide")
+        each = (records.value(RESULT, "sets", place, "acceptance_per_position", at) for at in range(len(shares)))
+        rows.append([*row, [[show.number(share, show.percent), " "] for share in each]])
+    head = [
+        "set",
+        "temperature",
+        "prompts",
+        "acceptance length",
+        "tok/s",
+        "alone",
+        "most frequent token",
+        "same output",
+    ]
+    table = show.table([*head, "by position"], rows)
+    yield element("div", element("h3", "Every prompt set"), table, class_="wide")
 
 
 def target_repository(records: Records) -> str | None:

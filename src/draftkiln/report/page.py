@@ -87,7 +87,9 @@ def _overview(records: Records, views: Sequence[StageView]) -> list[Content]:
         element("div", element("b", number), element("span", label), class_="tile")
         for label, number in _highlights(records, views)
     ]
-    drawn = show.figure(picture.pipeline(records, views), "The stages, what each ran on, and the hash of what it handed on.")
+    drawn = show.figure(
+        picture.pipeline(records, views), "The stages, what each ran on, and the hash of what it handed on."
+    )
     read = [[element("a", view.name, href=f"#stage-{view.name}"), _reads(records, view)] for view in views if view.file]
     inputs = element("div", element("h3", "What each stage read"), show.table(["stage", "inputs, first digits"], read))
     return [element("div", tiles, class_="tiles") if tiles else None, element("div", drawn, inputs, class_="columns")]

@@ -1,4 +1,4 @@
-"""Where everything came from: environment, stack, patches, target, data, states, draft, acceptance, and what was checked."""
+"""Where everything came from: environment, stack, patches, target, data, states, draft, acceptance; and what holds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def _check(check: stages.Check) -> Element:
     if check.good:
         return element("li", "✓ ", check.what)
     right = check.right if isinstance(check.right, str) else show.as_text(check.right.value)
-    return element("li", "✗ ", check.what, ": ", show.digest(check.left, 16), " and ", element("code", right[:16]), class_="bad")
+    return element(
+        "li", "✗ ", check.what, ": ", show.digest(check.left, 16), " and ", element("code", right[:16]), class_="bad"
+    )
 
 
 def _links(records: Records, views: Sequence[StageView]) -> Iterator[list[Content]]:
@@ -49,11 +51,10 @@ def _links(records: Records, views: Sequence[StageView]) -> Iterator[list[Conten
     rows += _hashes(records, prepare, "results", ("dataset_sha256", "held_out_sha256"))
     yield _link("Data", rows)
     head = "extract/manifest.jsonl"
-    rows = [
-        (name, show.text(found))
-        for name in ("stack", "layer_ids", "dtype", "computed_in", "norm_state") if (found := records.value(head, 0, name))
-    ]  # fmt: skip
-    rows += [(f"{name}", show.digest(found)) for name in ("patched_wheel_sha256",) if (found := records.value(head, 0, name))]
+    told = ("stack", "layer_ids", "dtype", "computed_in", "norm_state")
+    rows = show.facts(records, head, (0,), dict.fromkeys(told, show.plain))
+    if found := records.value(head, 0, "patched_wheel_sha256"):
+        rows.append(("patched wheel, sha256", show.digest(found)))
     yield _link("Hidden states", rows)
     rows = _hashes(records, by_name["train"], "results", ("checkpoint_sha256",))
     for layout in records.mapping(by_name["export"].file, "results", "weights_sha256"):
@@ -92,8 +93,13 @@ def _stacks(records: Records, views: Sequence[StageView]) -> Iterator[list[Conte
             ("environment: requirements.lock, sha256", show.digest(stages.entry(records, ran[0], "requirements"))),
             ("speculators' wheel, sha256", show.digest(stages.entry(records, ran[0], "speculators"))),
         ]
-        rows += [(key, show.text(found)) for key in ("image", "image_id") if (found := stages.entry(records, ran[0], key))]
-        yield [element("h3", "Stack ", element("code", name)), show.pairs([*rows, *_in_checkout(name, requirements, wheel)])]
+        rows += [
+            (key, show.text(found)) for key in ("image", "image_id") if (found := stages.entry(records, ran[0], key))
+        ]
+        yield [
+            element("h3", "Stack ", element("code", name)),
+            show.pairs([*rows, *_in_checkout(name, requirements, wheel)]),
+        ]
 
 
 def _in_checkout(name: str, requirements: str, wheel: str) -> list[Row]:
@@ -150,17 +156,20 @@ def stage_details(records: Records, view: StageView, linked: str | None) -> Elem
             body += [element("h4", part), show.table([], rows, "record")]
     files = records.mapping(view.file, "files")
     if files:
-        rows = [[_file(name, linked), show.number(records.value(view.file, "files", name), show.count)] for name in files]
+        rows = [
+            [_file(records, name, linked), show.number(records.value(view.file, "files", name), show.count)]
+            for name in files
+        ]
         body += [element("h4", "files"), show.table(["file", "bytes"], rows)]
     log = f"logs/{view.name}.log"
     if (records.path / log).exists():
-        body.append(element("p", "Log: ", _file(log, linked)))
+        body.append(element("p", "Log: ", _file(records, log, linked)))
     summary = element("summary", element("b", view.name), f" {view.state}")
     return element("details", summary, body or "nothing is recorded", id=f"stage-{view.name}")
 
 
 def _path(keys: Sequence[str | int]) -> str:
-    return " › ".join(str(key) for key in keys)
+    return " / ".join(str(key) for key in keys)
 
 
 def _shown(found: Value | None) -> Content:
@@ -172,7 +181,9 @@ def _shown(found: Value | None) -> Content:
     return show.text(found)
 
 
-def _file(name: str, linked: str | None) -> Content:
+def _file(records: Records, name: str, linked: str | None) -> Content:
+    """A file of the run; one that is there is linked to, where links are wanted."""
     from urllib.parse import quote
 
-    return element("code", name) if linked is None else element("a", name, href=linked + quote(name))
+    there = linked is not None and (records.path / name).is_file()
+    return element("a", name, href=f"{linked}{quote(name)}") if there else element("code", name)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from draftkiln.report.elements import element
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from draftkiln.report.elements import Content, Element
-    from draftkiln.report.records import Value
+    from draftkiln.report.records import Records, Value
 
-ABSENT = "–"
+Form: TypeAlias = "Callable[[float], str]"
+Row: TypeAlias = "tuple[str, Content]"
+Keys: TypeAlias = "tuple[str | int, ...]"
+_LARGEST = 1e300
+ABSENT = "-"
 
 
 def count(number: float) -> str:
@@ -46,22 +49,36 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {left} s"
 
 
-FORMS: dict[str, Callable[[float], str]] = {
+FORMS: dict[str, Form] = {
     form.__name__: form for form in (count, plain, fine, percent, duration)
 }  # fmt: skip
 
 
-def number(found: Value | None, form: Callable[[float], str] = plain) -> Content:
+def number(found: Value | None, form: Form = plain) -> Content:
     """A number of a file."""
     if found is None:
         return ABSENT
     if isinstance(found.value, bool) or not isinstance(found.value, int | float):
         return text(found)
-    shown = form(found.value) if math.isfinite(found.value) else str(found.value)
+    shown = form(found.value) if finite(found.value) else str(found.value)
     return element("data", shown, value=repr(found.value), data_from=found.source, data_form=form.__name__)
 
 
-def derived(value: float, how: str, form: Callable[[float], str] = count) -> Element:
+def finite(value: Any) -> bool:
+    """Whether a value is a number that can be drawn."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
+
+
+def facts(records: Records, file: str, keys: Keys, wanted: Mapping[str, Form]) -> list[Row]:
+    """Rows of those values below `keys` of a file that are there, each with how it is shown."""
+    return [
+        (key.replace("_", " "), number(found, form))
+        for key, form in wanted.items()
+        if (found := records.value(file, *keys, key)) is not None
+    ]
+
+
+def derived(value: float, how: str, form: Form = count) -> Element:
     """A number that was computed out of a run's files; `how` says from what."""
     return element("data", form(value), value=repr(value), data_how=how, data_form=form.__name__)
 
@@ -92,7 +109,7 @@ def table(head: Sequence[Content], rows: Iterable[Sequence[Content]], class_: st
     return element("div", element("table", top, body, class_=class_ or None), class_="scroll")
 
 
-def pairs(rows: Iterable[tuple[str, Content]]) -> Element:
+def pairs(rows: Iterable[Row]) -> Element:
     """Names and what they are."""
     return element("dl", [element("div", element("dt", name), element("dd", content)) for name, content in rows])
 

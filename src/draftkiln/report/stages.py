@@ -60,10 +60,11 @@ def _view(records: Records, stage: str) -> StageView:
     log = f"logs/{stage}.jsonl"
     failure = None
     for number, event in records.numbered(log):
-        if event.get("event") in {"begin", "end"}:
-            failure = None
-        elif event.get("event") == "error":
+        kind = event.get("event")
+        if kind == "error":
             failure = records.value(log, number, "text")
+        elif str(kind) in {"begin", "end"}:
+            failure = None
     for name, state in ((STAGE_FILE, DONE), (BEGUN_FILE, BEGUN)):
         file = f"{stage}/{name}"
         if isinstance(records.at(file, "inputs"), dict):

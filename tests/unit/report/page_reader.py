@@ -33,8 +33,10 @@ class Node:
         for child in self.children:
             if isinstance(child, str):
                 parts.append(child)
-            elif child.tag not in tags and not (set(child.attributes.get("class", "").split()) & set(classes)) and (
-                "data-from" not in child.attributes
+            elif (
+                child.tag not in tags
+                and not (set(child.attributes.get("class", "").split()) & set(classes))
+                and ("data-from" not in child.attributes)
             ):
                 parts.append(child.without(*tags, classes=classes))
         return " ".join(parts)
@@ -124,7 +126,10 @@ def drawn_points(chart, path):
     left, top, right, bottom = map(float, chart.attributes["data-box"].split())
     places = re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", path.attributes["d"])
     return [
-        (x_low + (float(x) - left) / (right - left) * (x_high - x_low), y_low + (float(y) - bottom) / (top - bottom) * (y_high - y_low))
+        (
+            x_low + (float(x) - left) / (right - left) * (x_high - x_low),
+            y_low + (float(y) - bottom) / (top - bottom) * (y_high - y_low),
+        )
         for x, y in places
     ]
 

@@ -15,9 +15,20 @@ from draftkiln.report.page import render
 from draftkiln.report.records import Records
 
 HOSTILE = [
-    "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "]]>&lt;b&gt;", "</style><style>*{display:none}", "'`${x}",
-    "\u202eabc", "\x00\x1b[31m", "javascript:alert(1)", "<!--", "é日本語🙂", "a" * 3000, "/../../etc", "~0~1/%2F#?",
-]  # fmt: skip
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "]]>&lt;b&gt;",
+    "</style><style>*{display:none}",
+    "'`${x}",
+    "\u202eabc",
+    "\x00\x1b[31m",
+    "javascript:alert(1)",
+    "<!--",
+    "é日本語🙂",
+    "a" * 3000,
+    "/../../etc",
+    "~0~1/%2F#?",
+]
 
 
 def page(run):
@@ -29,8 +40,12 @@ def test_every_number_on_the_page_is_that_of_the_runs_files(tmp_path):
     root = page(tmp_path)
     assert page_reader.check_numbers(tmp_path, root) > 150
     shown = {node.attributes.get("data-from") for node in root.all("data")}
-    assert {"evaluate/result.json#/acceptance_length", "train/stage.json#/results/loss_last",
-            "validate/report.json#/states/layers/2/norm_median", "extract/stage.json#/results/tokens_per_second"} <= shown  # fmt: skip
+    assert {
+        "evaluate/result.json#/acceptance_length",
+        "train/stage.json#/results/loss_last",
+        "validate/report.json#/states/layers/2/norm_median",
+        "extract/stage.json#/results/tokens_per_second",
+    } <= shown
 
 
 def test_a_number_that_is_not_that_of_its_file_is_found(tmp_path):
@@ -75,7 +90,10 @@ def test_text_of_files_stays_text(tmp_path, word):
         assert word in next(root.all("h1")).text
 
 
-@given(name=st.text(max_size=40), word=st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=40))
+@given(
+    name=st.text(max_size=40),
+    word=st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=40),
+)
 def test_any_text_gives_a_page_that_parses(tmp_path_factory, name, word):
     run = tmp_path_factory.mktemp("run")
     made_run.write(run, name=name, word=word, steps=9)
@@ -85,16 +103,24 @@ def test_any_text_gives_a_page_that_parses(tmp_path_factory, name, word):
     assert len(page_reader.ids(root)) == len(set(page_reader.ids(root)))
 
 
-@given(value=st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-                          lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-                          max_leaves=8))  # fmt: skip
+@given(
+    value=st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+        max_leaves=8,
+    )
+)
 def test_records_of_another_shape_still_give_a_page(tmp_path_factory, value):
     run = tmp_path_factory.mktemp("run")
     made_run.write(run, steps=9)
     for file in ("evaluate/result.json", "prepare/prepare-report.json"):
         durable.write_json(run / file, value)
-    durable.write_json(run / "train" / "stage.json", {"inputs": {"stack": value}, "results": {"settings": value, "steps": value}})
-    made_run.lines(run / "logs" / "extract.jsonl", [value, {"event": "progress", "at": value, "tokens_per_second": value}])
+    durable.write_json(
+        run / "train" / "stage.json", {"inputs": {"stack": value}, "results": {"settings": value, "steps": value}}
+    )
+    made_run.lines(
+        run / "logs" / "extract.jsonl", [value, {"event": "progress", "at": value, "tokens_per_second": value}]
+    )
     made_run.lines(run / "train" / "curve.jsonl", [value, {"step": 1, "loss": value, "accuracy": value}])
     assert "</html>" in render(Records.open(run))
 
@@ -112,9 +138,15 @@ def test_an_unfinished_run_has_a_page_that_names_what_is_missing(tmp_path, until
 def test_a_stage_that_stopped_is_shown_with_its_error(tmp_path):
     made_run.write(tmp_path, until="validate")
     durable.write_json(tmp_path / "train" / "begun.json", {"inputs": {"stack": "s"}})
-    made_run.lines(tmp_path / "logs" / "train.jsonl", [
-        {"event": "begin"}, {"event": "error", "text": "old"}, {"event": "begin"}, {"event": "error", "text": "the loss of step 9 is nan"},
-    ])  # fmt: skip
+    made_run.lines(
+        tmp_path / "logs" / "train.jsonl",
+        [
+            {"event": "begin"},
+            {"event": "error", "text": "old"},
+            {"event": "begin"},
+            {"event": "error", "text": "the loss of step 9 is nan"},
+        ],
+    )
     text = page(tmp_path).text
     assert "train is begun" in text
     assert "the loss of step 9 is nan" in text
@@ -162,7 +194,9 @@ def test_links_of_the_chain_that_do_not_hold_are_told(tmp_path):
     record = Records.open(tmp_path).at("evaluate/result.json")
     durable.write_json(tmp_path / "evaluate" / "result.json", {**record, "draft_sha256": made_run.sha("another")})
     record = Records.open(tmp_path).at("prepare/stage.json")
-    durable.write_json(tmp_path / "prepare" / "stage.json", {**record, "inputs": {**record["inputs"], "stack": "other"}})
+    durable.write_json(
+        tmp_path / "prepare" / "stage.json", {**record, "inputs": {**record["inputs"], "stack": "other"}}
+    )
     text = page(tmp_path).text
     assert "✗ the draft that was measured is the exported one" in text
     assert "✗ extract read the record of prepare that lies here" in text
@@ -173,7 +207,10 @@ def test_published_drafts_stand_beside_one_of_the_same_target_with_their_sources
     made_run.write(tmp_path, hub="moonshotai/kimi-k2.5")
     root = page(tmp_path)
     links = [node.attributes["href"] for node in root.all("a") if node.attributes["href"].startswith("https")]
-    assert set(links) == {"https://huggingface.co/lightseekorg/kimi-k2.5-eagle3", "https://huggingface.co/lightseekorg/kimi-k2.5-eagle3-mla"}
+    assert set(links) == {
+        "https://huggingface.co/lightseekorg/kimi-k2.5-eagle3",
+        "https://huggingface.co/lightseekorg/kimi-k2.5-eagle3-mla",
+    }
     stated = {node.attributes["value"] for node in root.all("data") if "data-published" in node.attributes}
     assert {"2.687", "3.201", "2.94"} <= stated
 
