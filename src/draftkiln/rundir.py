@@ -13,6 +13,7 @@ Layout:
     RUN/train/checkpoints/…, train/curve.jsonl
     RUN/export/{vllm,sglang}/
     RUN/evaluate/result.json
+    RUN/report.html          what `draftkiln report` wrote
 """
 
 from __future__ import annotations

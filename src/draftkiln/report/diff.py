@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 INPUTS, FOLLOWS, RESULTS, TIMES = "inputs", "follows", "results", "times"
 _MANIFEST = "extract/manifest.jsonl"
 _TIME = re.compile(r"(^|[._])(seconds|per_second)([._]|$)")
-_RECORD = ".record"
+_RECORD, _RAN_IN = ".record", "ran_in."
 _HASH = re.compile("[0-9a-f]{32,}")
 _DIGITS = 12
 _LONGEST = 100
@@ -99,7 +99,8 @@ def _of_stage(left: Records, right: Records, stage: str) -> Iterator[Difference]
         yield Difference(FOLLOWS if follows else INPUTS, stage, path, before, now)
     if one["state"] == other["state"]:
         for path, before, now in rundir.changes(_by_place(one["results"]), _by_place(other["results"])):
-            yield Difference(TIMES if _TIME.search(path) else RESULTS, stage, path, before, now)
+            part = INPUTS if path.startswith(_RAN_IN) else TIMES if _TIME.search(path) else RESULTS
+            yield Difference(part, stage, path, before, now)
 
 
 def _record(records: Records, stage: str) -> dict[str, Any]:

@@ -93,13 +93,22 @@ def _stacks(records: Records, views: Sequence[StageView]) -> Iterator[list[Conte
             ("environment: requirements.lock, sha256", show.digest(stages.entry(records, ran[0], "requirements"))),
             ("speculators' wheel, sha256", show.digest(stages.entry(records, ran[0], "speculators"))),
         ]
-        rows += [
-            (key, show.text(found)) for key in ("image", "image_id") if (found := stages.entry(records, ran[0], key))
-        ]
+        rows += [(name, show.text(found)) for name, found in _surroundings(records, ran)]
         yield [
             element("h3", "Stack ", element("code", name)),
             show.pairs([*rows, *_in_checkout(name, requirements, wheel)]),
         ]
+
+
+def _surroundings(records: Records, ran: Sequence[StageView]) -> Iterator[tuple[str, Value]]:
+    """Python, machine and image that stages ran in, each told once."""
+    seen = set()
+    for view in ran:
+        for key in records.mapping(view.file, "results", "ran_in"):
+            found = stages.result(records, view, "ran_in", key)
+            if found is not None and (key, str(found.value)) not in seen:
+                seen.add((key, str(found.value)))
+                yield key.replace("_", " "), found
 
 
 def _in_checkout(name: str, requirements: str, wheel: str) -> list[Row]:

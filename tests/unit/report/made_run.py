@@ -38,7 +38,12 @@ class _Made:
             **inputs,
         }
         self.inputs[stage] = inputs
-        record = {"schema_version": 1, "stage": stage, "inputs": inputs, "results": {**results, "stage_seconds": 61.5}}
+        record = {
+            "schema_version": 1,
+            "stage": stage,
+            "inputs": inputs,
+            "results": {**results, "stage_seconds": 61.5, "ran_in": {"python": "3.11.2"}},
+        }
         durable.write_json(self.run / stage / "stage.json", {**record, "files": {f"{stage}/{self.word}": 10}})
         durable.write_text(self.run / "logs" / f"{stage}.log", "all is well\n")
 
