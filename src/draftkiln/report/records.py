@@ -56,7 +56,7 @@ class Records:
         return cls(path)
 
     def at(self, file: str, *keys: str | int) -> Any:
-        """The value at `keys` of a JSON or JSON-lines file; None where there is none."""
+        """The value at `keys` of a JSON or JSON-lines file; None where there is none, or no file is named."""
         value = self._document(file)
         for key in keys:
             if isinstance(value, dict) and isinstance(key, str):
@@ -90,7 +90,7 @@ class Records:
 
     def _document(self, file: str) -> Any:
         if file not in self._documents:
-            self._documents[file] = self._read(file)
+            self._documents[file] = self._read(file) if file else None
         return self._documents[file]
 
     def _read(self, file: str) -> Any:
