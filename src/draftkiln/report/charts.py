@@ -23,7 +23,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 10.0, 10.0, 36.0
 _TICKS = 4
 _COLOURS = 6
 _MOST_POINTS = 400
-_LEGEND_LINE = 15.0
+_LEGEND_LINE, _LEGEND_LETTERS = 15.0, 20
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def lines(series: Sequence[Series], title: str, x_label: str, y_label: str, *, y
     points = [point for one in shown for point in one.points]
     ys = [y for _, y in points]
     names = [one.name for one in shown if one.name] if len(shown) > 1 else []
-    box = _box(len(names))
+    box = _box(names)
     x = _scale([x for x, _ in points], (box[0], box[2]))
     y = _scale([*ys, y_low] if y_low is not None else ys, (box[3], box[1]), nice=True)
     drawn = [_line(one, number if one.colour is None else one.colour, x, y) for number, one in enumerate(shown)]
@@ -91,7 +91,8 @@ def bars(
     *, y_high: float | None = None,
 ) -> Element:  # fmt: skip
     """Bars: a place for each label, in it a bar for each group that has a value there."""
-    box = _box(len(groups) if len(groups) > 1 else 0)
+    legend = [name for name, _ in groups] if len(groups) > 1 else []
+    box = _box(legend)
     values = [value for _, column in groups for value in column if value is not None]
     y = _scale([0.0, *values, *([y_high] if y_high is not None else [])], (box[3], box[1]), nice=y_high is None)
     x = Scale(0, len(labels), box[0], box[2])
@@ -110,8 +111,8 @@ def bars(
         element("text", label, x=x(place + 0.5), y=box[3] + 14, text_anchor="middle")
         for place, label in enumerate(labels) if place % every == 0
     ]  # fmt: skip
-    legend = _legend([name for name, _ in groups] if len(groups) > 1 else [])
-    return _chart(title, [*_y_axis(y, y_label, box), *drawn, *names, _x_title(x_label, box), *legend], x, y, box)
+    around = [*_y_axis(y, y_label, box), *names, _x_title(x_label, box), *_legend(legend)]
+    return _chart(title, [*around, *drawn], x, y, box)
 
 
 def grid(labels: Sequence[str], values: Sequence[Sequence[float]], title: str) -> Element:
@@ -154,9 +155,14 @@ def _finite(points: Sequence[Point]) -> list[Point]:
     return [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
 
 
-def _box(legend_lines: int) -> tuple[float, float, float, float]:
-    """Left, top, right and bottom of where values are drawn; a legend stands above."""
-    return _LEFT, _TOP + _LEGEND_LINE * math.ceil(legend_lines / 2), WIDTH - _RIGHT, HEIGHT - _BOTTOM
+def _box(legend: Sequence[str]) -> tuple[float, float, float, float]:
+    """Left, top, right and bottom of where values are drawn; the legend stands above."""
+    return _LEFT, _TOP + _LEGEND_LINE * math.ceil(len(legend) / _beside(legend)), WIDTH - _RIGHT, HEIGHT - _BOTTOM
+
+
+def _beside(legend: Sequence[str]) -> int:
+    """How many names of a legend stand side by side."""
+    return 1 if any(len(name) > _LEGEND_LETTERS for name in legend) else 2
 
 
 def _scale(values: Sequence[float], ends: tuple[float, float], *, nice: bool = False) -> Scale:
@@ -204,9 +210,10 @@ def _x_title(label: str, box: tuple[float, float, float, float]) -> Element:
 
 
 def _legend(names: Sequence[str]) -> list[Element]:
-    drawn = []
+    drawn, columns = [], _beside(names)
     for number, name in enumerate(names):
-        left, top = _LEFT + (number % 2) * (WIDTH - _LEFT) / 2, _TOP + _LEGEND_LINE * (number // 2)
+        left = _LEFT + (number % columns) * (WIDTH - _LEFT) / columns
+        top = _TOP + _LEGEND_LINE * (number // columns)
         drawn.append(element("rect", class_=f"f{number % _COLOURS}", x=left, y=top - 3, width=14, height=5))
         drawn.append(element("text", name, x=left + 19, y=top + 4))
     return drawn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from typing import TYPE_CHECKING
 
 from draftkiln.report import show, stages
@@ -69,8 +70,18 @@ def _handed_on(records: Records, view: StageView) -> tuple[str, Value | None]:
     return "the same states, checked", None
 
 
+def _short(text: str) -> str:
+    """As much of a text as fits; letters of East Asian scripts are twice as wide."""
+    width = 0
+    for place, letter in enumerate(text):
+        width += 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        if width > _LETTERS:
+            return text[: max(place - 1, 0)] + "…"
+    return text
+
+
 def _text(text: str, x: float, y: float, anchor: str, source: Value | None, class_: str) -> Element:
-    short = text if len(text) <= _LETTERS else text[: _LETTERS - 1] + "…"
+    short = _short(text)
     whole = element("title", text) if short != text else None
     origin = source.source if source else None
     return element("text", short, whole, x=x, y=y, text_anchor=anchor, class_=class_, data_from=origin)

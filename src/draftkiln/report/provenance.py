@@ -10,6 +10,7 @@ from draftkiln.report.elements import element
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from draftkiln.report.elements import Content, Element
     from draftkiln.report.records import Records, Value
@@ -194,5 +195,14 @@ def _file(records: Records, name: str, linked: str | None) -> Content:
     """A file of the run; one that is there is linked to, where links are wanted."""
     from urllib.parse import quote
 
-    there = linked is not None and (records.path / name).is_file()
-    return element("a", name, href=f"{linked}{quote(name)}") if there else element("code", name)
+    if linked is None or not _inside(records.path, name):
+        return element("code", name)
+    return element("a", name, href=f"{linked}{quote(name)}")
+
+
+def _inside(run: Path, name: str) -> bool:
+    """Whether a record names a file of the run, and not one of elsewhere."""
+    try:
+        return (run / name).is_file() and (run / name).resolve().is_relative_to(run.resolve())
+    except (OSError, ValueError):  # a name that no file can have
+        return False

@@ -17,7 +17,7 @@ def sha(text):
 def write(run, name="made-up", *, hub=None, until="evaluate", steps=900, seed=3, word="plain", loss_shift=0.0):
     """Write a run that is finished up to and with the stage `until`; `word` stands where a file may hold any text."""
     made = _Made(run, random.Random(seed), word)
-    durable.write_json(run / "run.json", {"recipe": name, "schema_version": 1})
+    put(run / "run.json", {"recipe": name, "schema_version": 1})
     for stage in NAMES[: NAMES.index(until) + 1]:
         getattr(made, stage)(hub=hub, steps=steps, loss_shift=loss_shift)
     return run
@@ -44,8 +44,8 @@ class _Made:
             "inputs": inputs,
             "results": {**results, "stage_seconds": 61.5, "ran_in": {"python": "3.11.2"}},
         }
-        durable.write_json(self.run / stage / "stage.json", {**record, "files": {f"{stage}/{self.word}": 10}})
-        durable.write_text(self.run / "logs" / f"{stage}.log", "all is well\n")
+        put(self.run / stage / "stage.json", {**record, "files": {f"{stage}/{self.word}": 10}})
+        put_text(self.run / "logs" / f"{stage}.log", "all is well\n")
 
     def earlier(self, *stages):
         return {f"{stage}.record": durable.sha256_json(self.inputs[stage]) for stage in stages}
@@ -77,7 +77,7 @@ class _Made:
             "mask_proved_by": "generation markers",
             "refused_by_reason": {self.word: 3},
         }
-        durable.write_json(self.run / "prepare" / "prepare-report.json", report)
+        put(self.run / "prepare" / "prepare-report.json", report)
 
     def extract(self, *, hub, **_):
         head = {
@@ -161,7 +161,7 @@ class _Made:
             "states": states,
             "answers": [{"index": 1, "row": -1, "rows": 128, "same": 128}],
         }
-        durable.write_json(self.run / "validate" / "report.json", report)
+        put(self.run / "validate" / "report.json", report)
         results = {"checks": checks, "compared": 2, "samples": SAMPLES, "min_cosine": agreements[0]["min_cosine"]}
         self.finish("validate", self.earlier("prepare", "extract") | {"dataset_sha256": sha("data")}, results)
 
@@ -222,7 +222,7 @@ class _Made:
             "norm_output": False,
             "transformer_layer_config": layer,
         }
-        durable.write_json(self.run / "export" / "vllm" / "config.json", config)
+        put(self.run / "export" / "vllm" / "config.json", config)
         weights = {"vllm": sha("vllm"), "sglang": sha("sglang")}
         results = {"weights_sha256": weights, "parameters": 123456, "sglang_refused": None, "layer_ids": LAYERS[:3]}
         self.finish("export", self.earlier("train"), results)
@@ -257,11 +257,21 @@ class _Made:
             "sets": sets,
             "sampling": {"temperature": 0.0, "max_tokens": 64},
         }
-        durable.write_json(self.run / "evaluate" / "result.json", report)
+        put(self.run / "evaluate" / "result.json", report)
         self.finish(
             "evaluate", self.earlier("prepare", "export") | {"dataset_sha256": sha("data")}, {**results, "sets": sets}
         )
 
 
+def put(file, value):
+    """Without a sync to the disk: property tests write thousands."""
+    put_text(file, json.dumps(value))
+
+
+def put_text(file, text):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+
+
 def lines(file, values):
-    durable.write_text(file, "".join(json.dumps(value) + "\n" for value in values))
+    put_text(file, "".join(json.dumps(value) + "\n" for value in values))

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftkiln import durable
 from draftkiln.cli import main
 from draftkiln.errors import ExitCode
 from draftkiln.report import diff
@@ -20,7 +19,7 @@ def runs(tmp_path):
 def edit(run, file, change):
     content = json.loads((run / file).read_text())
     change(content)
-    durable.write_json(run / file, content)
+    made_run.put(run / file, content)
 
 
 def found(runs):
@@ -89,7 +88,7 @@ def test_a_stage_that_one_run_has_not_is_told(tmp_path):
 def test_a_stage_that_is_begun_is_compared_by_its_inputs(tmp_path):
     runs = made_run.write(tmp_path / "a"), made_run.write(tmp_path / "b", until="train")
     record = json.loads((runs[0] / "export" / "stage.json").read_text())
-    durable.write_json(runs[1] / "export" / "begun.json", {"inputs": {**record["inputs"], "stack": "x"}})
+    made_run.put(runs[1] / "export" / "begun.json", {"inputs": {**record["inputs"], "stack": "x"}})
     differences = [(one.part, one.stage, one.path) for one in found(runs)]
     assert (diff.INPUTS, "export", "stack") in differences
     assert (diff.RESULTS, "export", "state") in differences
@@ -130,7 +129,7 @@ def test_text_of_files_cannot_steer_the_terminal(tmp_path_factory, left, right):
     folder = tmp_path_factory.mktemp("runs")
     runs = [folder / "a", folder / "b"]
     for run, text in zip(runs, (left, right), strict=True):
-        durable.write_json(run / "run.json", {"recipe": text, "schema_version": 1})
+        made_run.put(run / "run.json", {"recipe": text, "schema_version": 1})
     lines = list(diff.text(found(runs)))
     assert all(line.isprintable() for line in lines)
     assert (lines == ["no difference"]) == (left == right)

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftkiln import durable
 from draftkiln.cli import main
 from draftkiln.errors import ExitCode
 from draftkiln.report import command
@@ -51,7 +50,7 @@ def test_every_number_on_the_page_is_that_of_the_runs_files(tmp_path):
 def test_a_number_that_is_not_that_of_its_file_is_found(tmp_path):
     made_run.write(tmp_path)
     root = page(tmp_path)
-    durable.write_json(tmp_path / "evaluate" / "result.json", {"acceptance_length": 3.5})
+    made_run.put(tmp_path / "evaluate" / "result.json", {"acceptance_length": 3.5})
     with pytest.raises((AssertionError, KeyError)):
         page_reader.check_numbers(tmp_path, root)
 
@@ -114,8 +113,8 @@ def test_records_of_another_shape_still_give_a_page(tmp_path_factory, value):
     run = tmp_path_factory.mktemp("run")
     made_run.write(run, steps=9)
     for file in ("evaluate/result.json", "prepare/prepare-report.json"):
-        durable.write_json(run / file, value)
-    durable.write_json(
+        made_run.put(run / file, value)
+    made_run.put(
         run / "train" / "stage.json", {"inputs": {"stack": value}, "results": {"settings": value, "steps": value}}
     )
     made_run.lines(
@@ -137,7 +136,7 @@ def test_an_unfinished_run_has_a_page_that_names_what_is_missing(tmp_path, until
 
 def test_a_stage_that_stopped_is_shown_with_its_error(tmp_path):
     made_run.write(tmp_path, until="validate")
-    durable.write_json(tmp_path / "train" / "begun.json", {"inputs": {"stack": "s"}})
+    made_run.put(tmp_path / "train" / "begun.json", {"inputs": {"stack": "s"}})
     made_run.lines(
         tmp_path / "logs" / "train.jsonl",
         [
@@ -154,7 +153,7 @@ def test_a_stage_that_stopped_is_shown_with_its_error(tmp_path):
 
 
 def test_an_empty_run_has_a_page(tmp_path):
-    durable.write_json(tmp_path / "run.json", {"recipe": "r", "schema_version": 1})
+    made_run.put(tmp_path / "run.json", {"recipe": "r", "schema_version": 1})
     assert "prepare is not begun" in page(tmp_path).text
 
 
@@ -192,11 +191,9 @@ def test_links_of_the_chain_that_do_not_hold_are_told(tmp_path):
     assert "✗" not in good.text
     assert good.text.count("✓") > 12
     record = Records.open(tmp_path).at("evaluate/result.json")
-    durable.write_json(tmp_path / "evaluate" / "result.json", {**record, "draft_sha256": made_run.sha("another")})
+    made_run.put(tmp_path / "evaluate" / "result.json", {**record, "draft_sha256": made_run.sha("another")})
     record = Records.open(tmp_path).at("prepare/stage.json")
-    durable.write_json(
-        tmp_path / "prepare" / "stage.json", {**record, "inputs": {**record["inputs"], "stack": "other"}}
-    )
+    made_run.put(tmp_path / "prepare" / "stage.json", {**record, "inputs": {**record["inputs"], "stack": "other"}})
     text = page(tmp_path).text
     assert "✗ the draft that was measured is the exported one" in text
     assert "✗ extract read the record of prepare that lies here" in text
@@ -252,6 +249,16 @@ def test_links_lead_to_parts_of_the_page_and_files_of_the_run(tmp_path, capsys):
     assert (run / "prepare" / "x").exists()
     assert "prepare/x" in files
     assert "logs/train.log" in files
+
+
+def test_a_record_cannot_link_to_files_of_elsewhere(tmp_path):
+    (tmp_path / "secret").write_text("x")
+    run = made_run.write(tmp_path / "run", until="prepare")
+    record = Records.open(run).at("prepare/stage.json")
+    names = ["../secret", str(tmp_path / "secret"), "n" * 3000, "a\x00b", "prepare/stage.json"]
+    made_run.put(run / "prepare" / "stage.json", {**record, "files": dict.fromkeys(names, 1)})
+    links = {node.attributes["href"] for node in page_reader.parse(render(Records.open(run), "")).all("a")}
+    assert {link for link in links if not link.startswith("#")} == {"prepare/stage.json", "logs/prepare.log"}
 
 
 def test_a_page_elsewhere_has_no_links_to_files(tmp_path):
