@@ -110,7 +110,7 @@ def _text(content: dict[str, Any]) -> Iterator[str]:
     yield f"parameters: {content['parameters']:,} in {len(content['tensors'])} tensors, {size:.1f} MB"
     width = max(map(len, content["tensors"]), default=0)
     for name, tensor in content["tensors"].items():
-        yield f"  {printable(name):{width}}  {tensor['dtype']:5} {tensor['shape']}"
+        yield f"  {printable(name):{width}}  {printable(tensor['dtype']):5} {tensor['shape']}"
     for problem in content["problems"]:
         yield f"problem: {printable(problem)}"
     yield f"{len(content['problems'])} problems" if content["problems"] else "nothing is wrong with it"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from draftkiln.errors import TrainingError
@@ -23,6 +23,9 @@ MLA = {"Eagle3DeepseekV2ForCausalLM", "Eagle3DeepseekV3ForCausalLM"}
 _INDEX = "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth")
 _POINTER = b"version https://git-lfs"
+_BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "BF16": 2, "F16": 2, "I16": 2, "U16": 2,
+          "F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 1, "BOOL": 1}  # fmt: skip
+_LARGEST_SIZE = 1 << 31
 _MAPS = {layout.D2T, layout.T2D}
 
 
@@ -132,7 +135,9 @@ def _weights(folder: Path, problems: list[str]) -> tuple[check.Header, dict[str,
     files = sorted(folder.glob("*.safetensors"))
     for file in files:
         try:
-            header = check.header(samples.header(file))
+            raw = samples.header(file)
+            problems += (f"{file.name}: {text}" for text in _entry_problems(raw))
+            header = check.header(raw)
         except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
             problems.append(f"{file.name} cannot be read: {_reason(file, error)}")
             continue
@@ -144,6 +149,21 @@ def _weights(folder: Path, problems: list[str]) -> tuple[check.Header, dict[str,
         problems.append(f"there is no .safetensors file{more}")
     problems += _index_problems(folder, {file.name for file in files})
     return found, {file.name: file.stat().st_size for file in files}
+
+
+def _entry_problems(raw: Mapping[str, Any]) -> Iterator[str]:
+    """Tensors whose bytes are not those of their shape and type.
+
+    Raises:
+        ValueError: a shape holds something else than counts.
+    """
+    for name, entry in raw.items():
+        if not all(type(extent) is int and extent >= 0 for extent in entry["shape"]):
+            raise ValueError(f"the shape of {name} is {entry['shape']}")
+        (begin, end), size = entry["data_offsets"], _BYTES.get(entry["dtype"])
+        wanted = math.prod(entry["shape"]) * size if size is not None else end - begin
+        if end - begin != wanted:
+            yield f"tensor {name} has {end - begin} bytes, its shape and type need {wanted}"
 
 
 def _reason(file: Path, error: Exception) -> str:
@@ -180,12 +200,15 @@ def _fit(config: Mapping[str, Any], tensors: check.Header) -> Iterator[str]:
         return
     sglang = kind == HUGGING_FACE
     try:
-        sizes = layout.Sizes.of({"transformer_layer_config": _with_head_dim(config), **config} if sglang else config)
-        yield from check.tensor_problems(tensors, sizes, sglang=sglang)
+        sizes = layout.Sizes.of(_nested(config) if sglang else config)
     except TrainingError as error:
         yield error.what
-    except (TypeError, AttributeError, ValueError) as error:
-        yield f"config.json: a size is not what it must be ({error})"
+    except (TypeError, AttributeError):
+        yield "config.json: transformer_layer_config is no object"
+    else:
+        wrong = [f"{name} is {value!r}" for name, value in asdict(sizes).items() if not _is_size(value)]
+        yield from (f"config.json: {text}, which is no size" for text in wrong)
+        yield from () if wrong else check.tensor_problems(tensors, sizes, sglang=sglang)
     if sglang:
         yield from _flag_problems(config)
     elif isinstance(config.get("transformer_layer_config"), dict):
@@ -194,14 +217,19 @@ def _fit(config: Mapping[str, Any], tensors: check.Header) -> Iterator[str]:
         yield from check.config_problems(dict.fromkeys(layout.OFF_FLAGS, False) | config)  # absent ones are off in vLLM
 
 
-def _with_head_dim(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A flat config with the head size that its loaders take where none is written."""
-    filled = dict(config)
-    heads, hidden = filled.get("num_attention_heads"), filled.get("hidden_size")
-    if filled.get("head_dim") is None and isinstance(heads, int) and isinstance(hidden, int) and heads > 0:
-        filled["head_dim"] = hidden // heads
-    filled.setdefault("num_key_value_heads", heads)
-    return filled
+def _nested(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A flat config in speculators' form, with what its loaders take where nothing is written."""
+    layer = dict(config)
+    heads, hidden = layer.get("num_attention_heads"), layer.get("hidden_size")
+    if layer.get("head_dim") is None and _is_size(heads) and _is_size(hidden):
+        layer["head_dim"] = layer["hidden_size"] // layer["num_attention_heads"]
+    layer.setdefault("num_key_value_heads", heads)
+    draft_vocab = config.get("draft_vocab_size") or config.get("vocab_size")
+    return {"transformer_layer_config": layer, "draft_vocab_size": draft_vocab}
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < _LARGEST_SIZE
 
 
 def _flag_problems(config: Mapping[str, Any]) -> Iterator[str]:

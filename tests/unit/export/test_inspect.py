@@ -157,8 +157,9 @@ def without(name):
         ({**VLLM, "eagle_aux_hidden_state_layer_ids": None}, shapes(), "layer_ids is not written: vLLM takes its own"),
         ({"model_type": "llama"}, shapes(), "config.json is that of no EAGLE-3 draft"),
         ({**VLLM, "transformer_layer_config": {"hidden_size": 64}}, shapes(), "does not say num_attention_heads"),
-        ({**VLLM, "transformer_layer_config": 5}, shapes(), "config.json"),
-        ({**VLLM, "draft_vocab_size": "many"}, shapes(), "tensor d2t has shape"),
+        ({**VLLM, "transformer_layer_config": 5}, shapes(), "config.json: transformer_layer_config is no object"),
+        ({**VLLM, "draft_vocab_size": "many"}, shapes(), "config.json: draft_vocab is 'many', which is no size"),
+        ({**VLLM, "draft_vocab_size": 10**30}, shapes(), "which is no size"),
         ("{", shapes(), "config.json cannot be read"),
         ("[]", shapes(), "config.json cannot be read: it is not a JSON object"),
         (None, shapes(), "config.json is not there"),
@@ -195,6 +196,25 @@ def test_broken_weights_are_told_with_their_file(tmp_path, content, words):
     assert [
         text for text in problems(tmp_path) if text.startswith("model.safetensors cannot be read") and words in text
     ]
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (
+            {"dtype": "BF16", "shape": [3, 2], "data_offsets": [0, 8]},
+            "tensor a has 8 bytes, its shape and type need 12",
+        ),
+        ({"dtype": "BF16", "shape": ["x", 2], "data_offsets": [0, 8]}, "the shape of a is ['x', 2]"),
+        ({"dtype": "BF16", "shape": [-1, 2], "data_offsets": [0, 8]}, "the shape of a is [-1, 2]"),
+        ({"dtype": "BF16", "shape": 4, "data_offsets": [0, 8]}, "an entry of its header is broken"),
+    ],
+)
+def test_entries_that_say_what_is_not_there_are_told(tmp_path, entry, words):
+    (tmp_path / "config.json").write_text(json.dumps(VLLM))
+    text = json.dumps({"a": entry}).encode()
+    (tmp_path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(8))
+    assert any(words in problem for problem in problems(tmp_path)), problems(tmp_path)
 
 
 def test_weights_in_several_files_are_read_together(tmp_path):
