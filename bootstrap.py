@@ -19,6 +19,8 @@ VENV = os.path.join(ROOT, ".venv")
 LOCK = os.path.join(ROOT, "requirements", "nox.lock")
 OLDEST, NEWEST = (3, 11), (3, 13)
 SYSTEM_MISSING = 6
+BROWSER_SESSIONS = {"ci", "report_tests"}
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 IMAGE_SESSIONS = {"base", "build", "ci", "container_tests", "publish", "reproduce"}
 IMAGE_PROGRAMS = {
     "podman": "podman",
@@ -43,7 +45,7 @@ def main(arguments):
     python = find_python()
     missing = missing_packages(python)
     if install:
-        missing += image_packages(arguments)
+        missing += image_packages(arguments) + browser_packages(arguments)
     if missing and install:
         apt(missing)
         missing = missing_packages(python)
@@ -101,6 +103,22 @@ def image_packages(arguments):
     if not IMAGE_SESSIONS.intersection(arguments):
         return []
     return [name for file, name in IMAGE_PROGRAMS.items() if not (shutil.which(file) or os.path.exists(file))]
+
+
+def browser_packages(arguments):
+    """Name of the Debian package with a browser for tests of pages, where such a session is asked for; 100 MB."""
+    wanted = BROWSER_SESSIONS.intersection(arguments) and not any(map(shutil.which, BROWSERS))
+    # Other systems have Chromium as a snap only; there these tests are skipped.
+    return ["chromium-headless-shell"] if wanted and os.path.exists("/etc/debian_version") and not is_ubuntu() else []
+
+
+def is_ubuntu():
+    """Whether this is Ubuntu, whose archive has no Chromium."""
+    try:
+        with open("/etc/os-release", encoding="utf-8") as file:
+            return "ubuntu" in file.read().lower()
+    except OSError:
+        return False
 
 
 def apt(packages):

@@ -172,6 +172,22 @@ def evaluate(session: nox.Session) -> None:
 
 
 @nox.session
+def report(session: nox.Session) -> None:
+    """Write one page that says what a run was: `nox -s report -- --run runs/tiny-cpu`."""
+    _draftkiln(session, "report", *session.posargs)
+
+
+@nox.session
+def report_tests(session: nox.Session) -> None:
+    """Load pages of runs in a real Chromium, at a phone's and a desk's width, in the dark and the light.
+
+    Also a run of yours: `nox -s report_tests -- --run runs/tiny-cpu`; `--pictures DIR` keeps what the browser drew.
+    """
+    _install(session)
+    session.run("pytest", "tests/browser", "-m", "browser", *session.posargs)
+
+
+@nox.session
 def patches(session: nox.Session) -> None:
     """Work on the patch queue: `nox -s patches -- list`."""
     _draftkiln(session, "patches", *(session.posargs or ["check"]))

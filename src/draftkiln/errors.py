@@ -34,6 +34,7 @@ class ExitCode(IntEnum):
     NETWORK = 16
     PREFLIGHT = 17
     PIN = 18
+    DIFFERENT = 19
     INTERRUPTED = 130
     TERMINATED = 143
 

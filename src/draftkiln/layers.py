@@ -1,8 +1,8 @@
-"""Layer ids: the one place that knows both conventions.
+"""Layer ids: the one place that knows all conventions.
 
 draftkiln and vLLM count *decoder layers applied*: id `k` is the input of layer `k` (0 = embeddings, `n` = after the
 last layer, before the final norm). The generator of speculators 0.3/0.4 counts the *output* of layer `i`, so
-`i = k - 1`, and id 0 cannot be asked of it.
+`i = k - 1`, and id 0 cannot be asked of it. SGLang counts outputs too, but not for every target.
 """
 
 from __future__ import annotations
@@ -35,6 +35,37 @@ def to_generator_ids(ids: Sequence[int]) -> list[int]:
     if any(layer < 1 for layer in ids):
         raise ValueError(f"the generator cannot give the embeddings (id 0 or below): {list(ids)}")
     return [layer - 1 for layer in ids]
+
+
+def to_sglang_ids(ids: Sequence[int], architecture: str) -> list[int]:
+    """Translate ids into those that SGLang's draft config must hold for a target of this architecture.
+
+    SGLang captures before layer `id + 1`, so it counts outputs. DeepSeek-like targets (Kimi-K2.5 among them) are told
+    apart since https://github.com/sgl-project/sglang/pull/25454: one is added only where the first id is 1, so with a
+    first state after two layers the output-counting ids are right before and after that change, and every other list is
+    taken as it is since then. gpt-oss takes ids as they are since https://github.com/sgl-project/sglang/pull/32334.
+
+    Raises:
+        ValueError: what SGLang would make of these ids cannot be these states.
+    """
+    outputs = [layer - 1 for layer in ids]
+    if architecture.startswith("GptOss"):
+        return list(ids)
+    if not architecture.startswith(("Deepseek", "Kimi")):
+        return outputs
+    if list(ids[:1]) == [1]:
+        raise ValueError(f"SGLang adds one to every id of a list that begins with 1: {list(ids)} cannot be said to it")
+    return outputs if list(ids[:1]) == [2] else list(ids)
+
+
+def from_sglang_ids(ids: Sequence[int], architecture: str) -> list[int]:
+    """Translate the ids of SGLang's draft config, for a target of this architecture, into this project's."""
+    shifted = [layer + 1 for layer in ids]
+    if architecture.startswith("GptOss"):
+        return list(ids)
+    if architecture.startswith(("Deepseek", "Kimi")) and list(ids[:1]) != [1]:
+        return list(ids)
+    return shifted
 
 
 def problems(aux_ids: Sequence[int], num_layers: int) -> list[str]:

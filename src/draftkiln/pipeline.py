@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftkiln import memory
 from draftkiln.errors import ExitCode
+from draftkiln.report import command as report
 from draftkiln.rundir import RunDirectory
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def main(arguments: argparse.Namespace) -> int:
     print(f"\n{recipe.name}: done")
     for line in summary(records, folder):
         print(f"  {line}")
+    print(f"  all of it on one page: {report.write(folder)}")
     took = time.monotonic() - ready
     print(f"  time: {took:.0f} s in stages, {ready - began:.0f} s making environments")
     print(f"  peak memory: {peak.gigabytes:.1f} GB")

@@ -13,6 +13,7 @@ Layout:
     RUN/train/checkpoints/…, train/curve.jsonl
     RUN/export/{vllm,sglang}/
     RUN/evaluate/result.json
+    RUN/report.html          what `draftkiln report` wrote
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ OUTPUTS = {
     "prepare": ("dataset/*", "held_out.jsonl"),
     "extract": ("manifest.jsonl",),
     "train": ("checkpoints/*/*",),
-    "export": ("vllm/*", "sglang/*"),
+    "export": ("*/config.json", "*/*.safetensors"),
     "evaluate": ("result.json",),
 }
-"""Files of a stage that others read; samples of hidden states are in the manifest."""
+"""Files of a stage that others read; samples of hidden states are in the manifest, model cards are written anew."""
 
 
 class _Absent:
@@ -48,7 +49,8 @@ class _Absent:
         return "nothing"
 
 
-_ABSENT = _Absent()
+ABSENT = _Absent()
+"""Stands for a value that one side has and the other has not."""
 
 
 @dataclass(frozen=True)
@@ -220,13 +222,18 @@ def filled(recorded: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str
     return found
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any], where: str = "") -> Iterator[str]:
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Each value that differs, by its key path."""
+    return (f"{path}: {old!r} before, {new!r} now" for path, old, new in changes(before, now))
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Key path of each value that differs, the value there was and the one there is; `ABSENT` for none."""
     for key in sorted({*before, *now}):
-        old, new = before.get(key, _ABSENT), now.get(key, _ABSENT)
+        old, new = before.get(key, ABSENT), now.get(key, ABSENT)
         if old == new:
             continue
         if isinstance(old, dict) and isinstance(new, dict):
-            yield from differences(old, new, f"{where}{key}.")
+            yield from changes(old, new, f"{where}{key}.")
         else:
-            yield f"{where}{key}: {old!r} before, {new!r} now"
+            yield f"{where}{key}", old, new

@@ -6,6 +6,7 @@ A stage gives a body `(context, terminal) -> results`; everything around it is h
 from __future__ import annotations
 
 import contextlib
+import platform
 import sys
 import time
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from draftkiln import durable, lock, stagelog
 from draftkiln.errors import DraftkilnError, EngineError, ExitCode, ProblemsError, RecipeError, RunDirectoryError
 from draftkiln.events import Events
-from draftkiln.rundir import RunDirectory, differences, filled
+from draftkiln.rundir import RunDirectory, differences, filled, read_json
 
 if TYPE_CHECKING:
     import argparse
@@ -124,9 +125,22 @@ def _run_alone(
     with stagelog.stage_log(log, error, events) as terminal:
         results = body(found, terminal)
         results["stage_seconds"] = round(time.monotonic() - began, 1)
+        results["ran_in"] = _surroundings()
         found.run.finish(name, found.inputs, results)
         terminal.line(f"{name}: done in {results['stage_seconds']:.0f} s")
     return ExitCode.OK
+
+
+def _surroundings() -> dict[str, Any]:
+    """What this process runs in: its Python, and the image where it runs in one's container."""
+    from draftkiln.containers.entry import PROVENANCE
+
+    found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.machine()}
+    if PROVENANCE.is_file():
+        image = read_json(PROVENANCE)
+        found["image"] = {key: image.get(key) for key in ("image", "base", "revision")}
+        found["image_provenance_sha256"] = durable.sha256_file(PROVENANCE)
+    return found
 
 
 def context(name: Stage, arguments: argparse.Namespace) -> Context:

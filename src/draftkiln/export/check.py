@@ -31,15 +31,19 @@ def problems(config: Mapping[str, Any], found: Header, aux: Sequence[int], num_l
         found: header of its weights.
         aux: the layer ids that it was trained on.
         num_layers: decoder layers of the target.
+
+    Raises:
+        TrainingError: the config does not say a size.
     """
     sizes = layout.Sizes.of(config)
-    return [*_config_problems(config, aux, num_layers), *_tensor_problems(found, sizes)]
+    ids = _id_problems(config.get("eagle_aux_hidden_state_layer_ids"), aux, num_layers)
+    return [*ids, *config_problems(config), *tensor_problems(found, sizes)]
 
 
-def _config_problems(config: Mapping[str, Any], aux: Sequence[int], num_layers: int) -> Iterator[str]:
+def config_problems(config: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with a config.json in speculators' format, its layer ids aside."""
     if config.get("speculators_model_type") != "eagle3":
         yield f"speculators_model_type is {config.get('speculators_model_type')!r}, vLLM serves 'eagle3' drafts here"
-    yield from _id_problems(config.get("eagle_aux_hidden_state_layer_ids"), aux, num_layers)
     if not isinstance(config.get("norm_before_residual"), bool):
         yield "norm_before_residual is not written, and vLLM takes true when it is absent"
     for flag in layout.OFF_FLAGS:
@@ -69,13 +73,24 @@ def _id_problems(ids: Any, aux: Sequence[int], num_layers: int) -> Iterator[str]
         yield f"eagle_aux_hidden_state_layer_ids is {list(ids)}, the draft was trained on {list(aux)}{last}"
 
 
-def _tensor_problems(found: Header, sizes: layout.Sizes) -> Iterator[str]:
-    needed = layout.tensors(sizes)
-    allowed = needed | layout.optional_tensors(sizes)
+def tensor_problems(found: Header, sizes: layout.Sizes, *, sglang: bool = False) -> Iterator[str]:
+    """What is wrong with names, shapes and types of the tensors.
+
+    Args:
+        found: header of the weights.
+        sizes: as the config says them.
+        sglang: whether they are named as SGLang reads them; then `t2d`, which it does not read, may be absent.
+    """
+    needed, optional = layout.tensors(sizes), layout.optional_tensors(sizes)
+    if sglang:
+        optional |= {layout.T2D: needed.pop(layout.T2D)} if layout.T2D in needed else {}
+        needed = {layout.sglang_name(name): shape for name, shape in needed.items()}
+    allowed = needed | optional
+    reader = "SGLang" if sglang else "vLLM 0.32.0"
     for name in sorted(needed.keys() - found.keys()):
         yield f"tensor {name} is missing; its shape would be {list(needed[name])}"
     for name in sorted(found.keys() - allowed.keys()):
-        yield f"tensor {name} is none that vLLM 0.32.0 loads for an EAGLE-3 draft of Llama's kind"
+        yield f"tensor {name} is none that {reader} loads for an EAGLE-3 draft of Llama's kind"
     for name in sorted(found.keys() & allowed.keys()):
         shape, kind = found[name]
         if shape != allowed[name]:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from draftkiln import durable, stage
 from draftkiln.errors import ProblemsError, TrainingError
-from draftkiln.export import check, folders, layout
+from draftkiln.export import card, check, folders, layout
 from draftkiln.extract import manifest, samples
+from draftkiln.recipe.load import load
 from draftkiln.rundir import read_json
+from draftkiln.target import resolve
 from draftkiln.train import verifier
 
 if TYPE_CHECKING:
@@ -34,8 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run the stage."""
-    return stage.run("export", arguments, _export, error=TrainingError)
+    """Run the stage, and write the model cards from what is known now, also where the stage was done before."""
+    code = stage.run("export", arguments, _export, error=TrainingError)
+    card.write(arguments.run, resolve.location(load(arguments.recipe).target.source))
+    return code
 
 
 def _export(context: Context, terminal: Terminal) -> dict[str, Any]:
@@ -68,9 +72,12 @@ def _export(context: Context, terminal: Terminal) -> dict[str, Any]:
     folder = context.run.folder("export")
     hashes = {VLLM: _write(folder / VLLM, config, tensors)}
     sizes = layout.Sizes.of(config)
-    refusal = folders.sglang_refusal(norm_before_residual=trained["norm_before_residual"])
+    aux, architecture = recipe.layers.aux, facts.architecture
+    refusal = folders.sglang_refusal(
+        norm_before_residual=trained["norm_before_residual"], aux=aux, architecture=architecture
+    )
     if refusal is None:
-        plain = folders.sglang_config(decoder, aux=recipe.layers.aux, draft_vocab=sizes.draft_vocab)
+        plain = folders.sglang_config(decoder, aux=aux, architecture=architecture, draft_vocab=sizes.draft_vocab)
         hashes[SGLANG] = _write(folder / SGLANG, plain, folders.sglang_tensors(tensors, sizes))
     else:
         shutil.rmtree(folder / SGLANG, ignore_errors=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from draftkiln import layers
 from draftkiln.export import layout
 
 if TYPE_CHECKING:
@@ -62,14 +63,24 @@ def vllm_config(
     }
 
 
-def sglang_config(decoder: Mapping[str, Any], *, aux: Sequence[int], draft_vocab: int) -> dict[str, Any]:
-    """config.json of the Hugging Face layout that SGLang reads."""
+def sglang_config(
+    decoder: Mapping[str, Any], *, aux: Sequence[int], architecture: str, draft_vocab: int
+) -> dict[str, Any]:
+    """config.json of the Hugging Face layout that SGLang reads.
+
+    Args:
+        decoder: the draft's decoder configuration.
+        aux: layer ids that it was trained on, in vLLM's convention; SGLang's are written.
+        architecture: of the target, which decides how SGLang counts.
+        draft_vocab: rows of its head.
+    """
+    ids = layers.to_sglang_ids(aux, architecture)
     rope = decoder["rope_parameters"]
     return {
         **{key: value for key, value in decoder.items() if key != "rope_parameters"},
         "architectures": ["LlamaForCausalLMEagle3"],
         "draft_vocab_size": draft_vocab,
-        "eagle_config": {"eagle_aux_hidden_state_layer_ids": list(aux), "use_aux_hidden_state": True},
+        "eagle_config": {"eagle_aux_hidden_state_layer_ids": ids, "use_aux_hidden_state": True},
         "rope_scaling": None,
         "rope_theta": rope["rope_theta"],
         "target_hidden_size": decoder["hidden_size"],
@@ -82,14 +93,18 @@ def sglang_tensors(tensors: Mapping[str, Any], sizes: Sizes) -> dict[str, Any]:
     return {layout.sglang_name(name): tensors[name] for name in layout.tensors(sizes)}
 
 
-def sglang_refusal(*, norm_before_residual: bool) -> str | None:
+def sglang_refusal(*, norm_before_residual: bool, aux: Sequence[int], architecture: str) -> str | None:
     """Why SGLang cannot serve this draft as it was trained; None when it can.
 
     Its layer keeps the state from before the norm as residual and knows no flag for the other way.
     """
-    if not norm_before_residual:
-        return None
-    return (
-        "the draft was trained with norm_before_residual: true; SGLang's layer always takes the residual from before "
-        "the norm, so it would serve another draft than was trained"
-    )
+    if norm_before_residual:
+        return (
+            "the draft was trained with norm_before_residual: true; SGLang's layer always takes the residual from "
+            "before the norm, so it would serve another draft than was trained"
+        )
+    try:
+        layers.to_sglang_ids(aux, architecture)
+    except ValueError as error:
+        return str(error)
+    return None

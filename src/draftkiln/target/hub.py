@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _REVISION = re.compile(r"[0-9a-f]{40}")
 _WANTED = {".safetensors", ".json", ".jinja", ".txt", ".py", ".model", ".tiktoken"}
 """Suffixes of what an engine loads; other formats of the same weights, pictures and papers stay on the Hub."""
+_TERMS = re.compile(r"(README\.md|(LICEN[SC]E|COPYING|NOTICE)[^/]*)", re.IGNORECASE)
+"""Files beside the weights that say under which terms they are given."""
 _BLOCK = 1 << 20
 _TRANSPORTS = {"httpcore", "httpx", "httpx2", "requests", "urllib3"}
 """Packages whose errors mean that the connection failed; huggingface_hub lets them through, each release another's."""
@@ -42,6 +44,11 @@ class HubFile:
     """Of its contents, for files in Git LFS."""
     blob_id: str | None
     """Git's SHA-1 of its contents with their length before them, for all other files."""
+
+
+def wanted(name: str) -> bool:
+    """Whether a file of a repository is fetched: what an engine loads, and what states the licence terms."""
+    return PurePosixPath(name).suffix in _WANTED or _TERMS.fullmatch(name) is not None
 
 
 def checked_revision(revision: str) -> str:
@@ -67,7 +74,7 @@ def fetch_revision(
     token: str | None = None,
     announce: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Fetch the files of `repository` at `revision` that an engine loads into `folder`; gives their record.
+    """Fetch the files of `repository` at `revision` that an engine loads, and its terms; gives their record.
 
     Files that are whole already stay, begun ones go on. `target.json` appears when every file is verified.
 
@@ -108,7 +115,7 @@ def listed(repository: str, revision: str, token: str | None) -> list[HubFile]:
     files = [
         HubFile(entry.rfilename, entry.size or 0, entry.lfs.sha256 if entry.lfs else None, entry.blob_id)
         for entry in info.siblings or []
-        if PurePosixPath(entry.rfilename).suffix in _WANTED
+        if wanted(entry.rfilename)
     ]
     if not any(file.name.endswith(".safetensors") for file in files):
         raise TargetError(

@@ -72,7 +72,7 @@ def _headers_only(arguments: argparse.Namespace) -> int:
 def _validate(context: Context, terminal: Terminal) -> dict[str, Any]:
     import datasets
 
-    from draftkiln.validate import head
+    from draftkiln.validate import head, profile
 
     folder = context.run.path / "extract" / samples.FOLDER
     found = manifest.read(context.run.path / "extract" / manifest.FILE)
@@ -105,8 +105,10 @@ def _validate(context: Context, terminal: Terminal) -> dict[str, Any]:
         agreements, wrong = numerics.against_transformers(context.target, settings, found, folder, rows, terminal)
         _stop(wrong)
         checks.append("transformers")
+    looked = [folder / samples.name(index) for index in numerics.spread(found.head.indices, profile.SAMPLES)]
     report = {
         "checks": checks,
+        "states": profile.measure(looked, found.head.layer_ids).content(),
         "agreements": [asdict(agreement) for agreement in agreements],
         "answers": [asdict(answer) for answer in answers],
     }

@@ -75,7 +75,7 @@ def problems(path: Path, token_ids: Sequence[int], layer_ids: Sequence[int]) -> 
 
 
 def _echo_problems(path: Path, entries: dict[str, Any], wanted: np.ndarray[Any, Any]) -> Iterator[str]:
-    echoed = np.concatenate(list(_blocks(path, entries, "token_ids", np.dtype("<i8"))))
+    echoed = np.concatenate(list(blocks(path, entries, "token_ids", np.dtype("<i8"))))
     if not np.array_equal(echoed, wanted):
         common = min(len(echoed), len(wanted))
         differ = np.flatnonzero(echoed[:common] != wanted[:common])
@@ -86,14 +86,14 @@ def _echo_problems(path: Path, entries: dict[str, Any], wanted: np.ndarray[Any, 
 def _scale_problems(path: Path, entries: dict[str, Any]) -> Iterator[str]:
     if samples.SCALES not in entries:
         return
-    scales = np.concatenate(list(_blocks(path, entries, samples.SCALES, np.dtype("<f4")))).ravel()
+    scales = np.concatenate(list(blocks(path, entries, samples.SCALES, np.dtype("<f4")))).ravel()
     bad = np.flatnonzero(~(np.isfinite(scales) & (scales > 0)))
     if len(bad):
         yield f"{len(bad)} scales are not finite and above 0, the first is of row {bad[0]}"
 
 
-def _blocks(path: Path, entries: dict[str, Any], name: str, dtype: np.dtype[Any]) -> Iterator[np.ndarray[Any, Any]]:
-    """Rows of a tensor, block by block."""
+def blocks(path: Path, entries: dict[str, Any], name: str, dtype: np.dtype[Any]) -> Iterator[np.ndarray[Any, Any]]:
+    """Rows of the tensor `name` of a file whose header is `entries`, block by block, so that memory stays flat."""
     shape, (begin, _) = entries[name]["shape"], entries[name]["data_offsets"]
     with path.open("rb") as file:
         start = 8 + int.from_bytes(file.read(8), "little") + begin
@@ -107,7 +107,7 @@ def _blocks(path: Path, entries: dict[str, Any], name: str, dtype: np.dtype[Any]
 
 def _read(path: Path, entries: dict[str, Any]) -> _Rows:
     coding = _CODINGS[entries["hidden_states"]["dtype"]]
-    parts = [_judge(block, coding) for block in _blocks(path, entries, "hidden_states", coding.dtype)]
+    parts = [_judge(block, coding) for block in blocks(path, entries, "hidden_states", coding.dtype)]
     return _Rows(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 

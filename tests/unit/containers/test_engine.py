@@ -75,3 +75,4 @@ def test_bootstrap_installs_what_images_need():
     bootstrap = runpy.run_path(str(engine.checkout.root() / "bootstrap.py"))
     assert bootstrap["IMAGE_PROGRAMS"] == engine.PACKAGES
     assert bootstrap["image_packages"](["nox", "-s", "tests"]) == []
+    assert bootstrap["browser_packages"](["nox", "-s", "tests"]) == []

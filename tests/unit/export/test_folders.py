@@ -27,16 +27,22 @@ def test_the_embeddings_stay_out_of_sglangs_folder() -> None:
 
 
 def test_sglangs_config() -> None:
-    made = folders.sglang_config(DECODER, aux=(2, 4, 5), draft_vocab=40)
+    made = folders.sglang_config(DECODER, aux=(2, 4, 5), architecture="LlamaForCausalLM", draft_vocab=40)
     assert made["architectures"] == ["LlamaForCausalLMEagle3"]
-    assert made["eagle_config"] == {"eagle_aux_hidden_state_layer_ids": [2, 4, 5], "use_aux_hidden_state": True}
+    assert made["eagle_config"] == {"eagle_aux_hidden_state_layer_ids": [1, 3, 4], "use_aux_hidden_state": True}
     assert (made["rope_theta"], made["rope_scaling"], made["draft_vocab_size"]) == (50000.0, None, 40)
     assert not [key for key in layout.OFF_FLAGS if made.get(key)]
 
 
 def test_case_51_sglang_refuses_a_residual_from_after_the_norm() -> None:
-    assert folders.sglang_refusal(norm_before_residual=False) is None
-    assert "norm_before_residual" in (folders.sglang_refusal(norm_before_residual=True) or "")
+    served = {"aux": (2, 4, 5), "architecture": "LlamaForCausalLM"}
+    assert folders.sglang_refusal(norm_before_residual=False, **served) is None
+    assert "norm_before_residual" in (folders.sglang_refusal(norm_before_residual=True, **served) or "")
+
+
+def test_case_8_sglang_is_refused_ids_that_it_would_shift() -> None:
+    refusal = folders.sglang_refusal(norm_before_residual=False, aux=(1, 4, 5), architecture="DeepseekV3ForCausalLM")
+    assert "begins with 1" in (refusal or "")
 
 
 def test_vllms_config_writes_every_key_that_vllm_reads() -> None:

@@ -64,3 +64,9 @@ def test_a_revision_that_can_move_is_refused(revision):
 def test_files_that_do_not_fit_are_refused_before_the_download(tmp_path):
     with pytest.raises(StorageError, match=r"1000000000.0 GB more are needed"):
         hub._refuse_without_room(tmp_path / "new", [HubFile("model.safetensors", 10**18, None, None)])
+
+
+def test_what_an_engine_loads_and_what_states_the_terms_is_fetched():
+    names = ["model-1.safetensors", "config.json", "README.md", "LICENSE", "LICENSE.txt", "NOTICE", "sub/config.json",
+             "pytorch_model.bin", "figures/logo.png", "docs/README.md", "paper.pdf", "README.md.bak"]  # fmt: skip
+    assert [name for name in names if hub.wanted(name)] == names[:7]
