@@ -150,7 +150,7 @@ class Renderer:
         rendered = template.render(messages)
         if template.doubled_bos(rendered.input_ids):
             raise RefusedRowError("the BOS token comes out twice")
-        text = template.text(messages)
+        text = rendered.text
         turns.check(text, messages)
         if row.tools or any("tool_calls" in turn for turn in messages):
             toolcalls.check(text, template.text(turns.before_answers(messages)), messages, row.tools)
