@@ -166,14 +166,14 @@ def _fill(
         made = synthetic.conversations(template, data.source, data.max_tokens, answer)
         apart = synthetic.held_out(template, data.held_out, data.source.seed)
         samples.from_conversations(made, template, limits, data.reasoning, outcome)
-        return prompts(apart, template, limits, outcome), {}
+        return prompts(apart, renderer, outcome), {}
     divided = split.of(data)
-    held_out = prompts(divided.held_out, template, limits, outcome)
+    held_out = prompts(divided.held_out, renderer, outcome)
     if data.answers is None:
         return held_out, _rendered(divided, renderer, outcome, terminal, workers)
     from draftkiln.prepare import answers
 
-    asked = prompts(conversations(divided.taught(outcome), outcome), template, limits, outcome)
+    asked = prompts(conversations(divided.taught(outcome), outcome), renderer, outcome)
     return held_out, {"answers": answers.write(context, terminal, asked, limits, outcome)}
 
 
@@ -199,17 +199,13 @@ def conversations(found: Iterator[Row | Refusal], outcome: Outcome) -> list[Conv
     return kept
 
 
-def prompts(found: list[Conversation], template: Template, limits: samples.Limits, outcome: Outcome) -> HeldOut:
+def prompts(found: list[Conversation], renderer: Renderer, outcome: Outcome) -> HeldOut:
     """The prompts of conversations with their token ids; one that leaves no room for an answer is refused."""
     asked: HeldOut = []
     for conversation in found:
         prompt = Conversation(conversation.source, conversation.prompt(), tools=conversation.tools)
-        bound = template.bound(tools=list(prompt.tools)) if prompt.tools else template
         try:
-            ids = bound.ids(prompt.messages, generation_prompt=True)
-            limits.check_prompt(ids)
+            asked.append((prompt, renderer.prompt_ids(prompt)))
         except RefusedRowError as error:
             outcome.refuse(conversation.source, error)
-            continue
-        asked.append((prompt, ids))
     return asked

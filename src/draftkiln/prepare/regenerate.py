@@ -101,7 +101,7 @@ def regenerate(context: Context, terminal: Terminal, folder: Path, endpoint: End
     limits = samples.Limits(data.max_tokens, data.too_long)
     found = command.conversations(split.everything(data).taught(outcome), outcome)
     tools = {conversation.source: conversation.tools for conversation in found}
-    asked = command.prompts(found, template, limits, outcome)
+    asked = command.prompts(found, samples.Renderer(template, limits, data.reasoning), outcome)
     wanted = [Prompt(number, conversation.source, ids) for number, (conversation, ids) in enumerate(asked)]
     job, facts = answers.answer_all(context, terminal, wanted, limits, folder / answers.FILE, endpoint)
     lines = []
