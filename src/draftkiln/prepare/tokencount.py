@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from draftkiln import durable
 from draftkiln.errors import DraftkilnError
 from draftkiln.prepare import tokenizer
+from draftkiln.target.facts import text_config
 from draftkiln.train import vocabulary
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from draftkiln.prepare.outcome import Outcome
@@ -32,13 +35,28 @@ def facts(context: Context, outcome: Outcome) -> dict[str, Any]:
 def coverage(context: Context, outcome: Outcome, size: int) -> float | None:
     """Share of trained tokens inside a draft vocabulary of `size`; None where there is no such vocabulary."""
     try:
-        chosen = vocabulary.choose(outcome.trained, size, context.facts.vocab_size)
+        chosen = draft_vocabulary(context.target, outcome.trained, size, context.facts.vocab_size)
     except DraftkilnError:
         return None  # the training stage refuses it with the reason
     if chosen is None:
         return 1.0
     inside = sum(outcome.trained[token] for token in chosen.targets)
     return round(inside / outcome.trained_tokens, 6)
+
+
+def draft_vocabulary(
+    target: Path, counts: Mapping[int, int], size: int | None, target_size: int
+) -> vocabulary.Vocabulary | None:
+    """The draft's vocabulary for counted tokens, with the ends of text and turn that the target's files name.
+
+    Raises:
+        RecipeError: it cannot have that size.
+    """
+    config = json.loads((target / "config.json").read_text(encoding="utf-8"))
+    generation = target / "generation_config.json"
+    more = [json.loads(generation.read_text(encoding="utf-8"))] if generation.exists() else []
+    always = vocabulary.ends(config, text_config(config), *more)
+    return vocabulary.choose(counts, size, target_size, always)
 
 
 def write(folder: Path, outcome: Outcome, dataset_sha256: str, context: Context) -> None:

@@ -5,11 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from draftkiln.errors import RecipeError
 from draftkiln.prepare import output, tokencount
 from draftkiln.prepare.outcome import Outcome, Sample
 
 
 def context(folder, size, target_size=10):
+    (folder / "config.json").write_text(json.dumps({"text_config": {"eos_token_id": 8}}))
     draft = SimpleNamespace(vocab_size=size)
     recipe = SimpleNamespace(train=SimpleNamespace(draft=draft))
     return SimpleNamespace(recipe=recipe, facts=SimpleNamespace(vocab_size=target_size), target=folder)
@@ -22,7 +24,8 @@ def outcome():
     return made
 
 
-@pytest.mark.parametrize(("size", "share"), [(1, 0.75), (2, 1.0), (5, 1.0), (10, 1.0)])
+# The end of a turn (8) is always inside, also where other tokens are trained more often.
+@pytest.mark.parametrize(("size", "share"), [(1, 0.25), (2, 1.0), (5, 1.0), (10, 1.0)])
 def test_case_31_coverage_is_the_share_of_trained_tokens_inside(tmp_path, outcome, size, share):
     facts = tokencount.facts(context(tmp_path, size), outcome)
     assert facts == {"distinct_trained_tokens": 2, "draft_vocabulary": {"size": size, "coverage": share}}
@@ -34,6 +37,23 @@ def test_without_a_draft_vocabulary_or_with_an_impossible_one_nothing_is_claimed
     assert tokencount.facts(context(tmp_path, None), outcome) == {"distinct_trained_tokens": 2}
     facts = tokencount.facts(context(tmp_path, 11), outcome)
     assert facts["draft_vocabulary"]["coverage"] is None
+
+
+def test_case_31_a_draft_vocabulary_is_exact_distinct_and_increasing_and_holds_all_ends(tmp_path):
+    context(tmp_path, None)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [97, 98]}))
+    counts = dict.fromkeys(range(50), 3)
+    first, again = (tokencount.draft_vocabulary(tmp_path, counts, 64, 100) for _ in range(2))
+    assert first == again
+    assert len(first.d2t) == sum(first.t2d) == 64
+    assert len(first.t2d) == 100
+    assert list(first.targets) == sorted(set(first.targets))
+    assert [draft + offset for draft, offset in enumerate(first.d2t)] == list(first.targets)
+    assert {8, 97, 98, *counts} <= set(first.targets)
+    assert tokencount.draft_vocabulary(tmp_path, counts, 100, 100) is None
+    assert len(tokencount.draft_vocabulary(tmp_path, {5: 1}, 10, 100).targets) == 10
+    with pytest.raises(RecipeError, match="101 tokens"):
+        tokencount.draft_vocabulary(tmp_path, counts, 101, 100)
 
 
 def test_case_68_counts_are_tied_to_dataset_tokenizer_and_the_padded_vocabulary(tmp_path, outcome):
