@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from draftkiln import durable
-from draftkiln.errors import DraftkilnError
+from draftkiln.errors import DraftkilnError, RunDirectoryError
 from draftkiln.prepare import tokenizer
 from draftkiln.target.facts import text_config
 from draftkiln.train import vocabulary
@@ -71,3 +72,28 @@ def write(folder: Path, outcome: Outcome, dataset_sha256: str, context: Context)
             "counts": {str(number): count for number, count in sorted(outcome.trained.items())},
         },
     )
+
+
+def read(folder: Path, context: Context) -> Counter[int] | None:
+    """How often each id is trained, as `write` left it; None where an older version left nothing.
+
+    Raises:
+        RunDirectoryError: it was counted on other samples, with another tokenizer or for another vocabulary.
+    """
+    file = folder / NAME
+    if not file.is_file():
+        return None
+    found = json.loads(file.read_text(encoding="utf-8"))
+    wanted = {
+        "schema_version": SCHEMA_VERSION,
+        "dataset_sha256": context.inputs["dataset_sha256"],
+        "tokenizer_sha256": durable.sha256_json(tokenizer.hashes(context.target)),
+        "target_vocab_size": context.facts.vocab_size,
+    }
+    if other := [f"{name} {found.get(name)}, now {value}" for name, value in wanted.items() if found.get(name) != value]:
+        raise RunDirectoryError(
+            f"{file}: tokens were not counted for this dataset and target",
+            why="; ".join(other),
+            fix="remove the folder of the prepare stage and run it again",
+        )
+    return Counter({int(number): count for number, count in found["counts"].items()})

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from draftkiln.errors import RecipeError
+from draftkiln.errors import RecipeError, RunDirectoryError
 from draftkiln.prepare import output, tokencount
 from draftkiln.prepare.outcome import Outcome, Sample
 
@@ -14,7 +14,8 @@ def context(folder, size, target_size=10):
     (folder / "config.json").write_text(json.dumps({"text_config": {"eos_token_id": 8}}))
     draft = SimpleNamespace(vocab_size=size)
     recipe = SimpleNamespace(train=SimpleNamespace(draft=draft))
-    return SimpleNamespace(recipe=recipe, facts=SimpleNamespace(vocab_size=target_size), target=folder)
+    facts, inputs = SimpleNamespace(vocab_size=target_size), {"dataset_sha256": "d" * 64}
+    return SimpleNamespace(recipe=recipe, facts=facts, target=folder, inputs=inputs)
 
 
 @pytest.fixture
@@ -66,3 +67,18 @@ def test_case_68_counts_are_tied_to_dataset_tokenizer_and_the_padded_vocabulary(
     assert written[0]["counts"] == {"7": 3, "8": 1}
     assert (written[0]["dataset_sha256"], written[0]["target_vocab_size"]) == ("d" * 64, 16)
     assert written[0]["tokenizer_sha256"] != written[1]["tokenizer_sha256"]
+
+
+def test_case_68_counts_of_another_tokenizer_vocabulary_or_dataset_are_refused_by_name(tmp_path, outcome):
+    (tmp_path / "tokenizer.json").write_text("{}")
+    same = context(tmp_path, 2, target_size=16)
+    assert tokencount.read(tmp_path, same) is None
+    tokencount.write(tmp_path, outcome, "d" * 64, same)
+    assert tokencount.read(tmp_path, same) == outcome.trained
+    (tmp_path / "tokenizer.json").write_text('{"model": {}}')
+    other = context(tmp_path, 2, target_size=17)
+    other.inputs["dataset_sha256"] = "e" * 64
+    with pytest.raises(RunDirectoryError) as caught:
+        tokencount.read(tmp_path, other)
+    for words in ("tokenizer_sha256", "target_vocab_size 16, now 17", f"dataset_sha256 {'d' * 64}, now {'e' * 64}"):
+        assert words in str(caught.value)
