@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from draftkiln import durable, stage
 from draftkiln.errors import TrainingError
 from draftkiln.extract import manifest
+from draftkiln.prepare import tokencount
 from draftkiln.target.facts import text_config
 from draftkiln.train import data_folder, draft_config, inputs, schedule, settings, verifier, vocabulary
 from draftkiln.train.curve import Curve
@@ -102,7 +103,7 @@ def _write_inputs(context: Context, folder: Path, rows: Any) -> vocabulary.Vocab
     generation = target / "generation_config.json"
     more = [json.loads(generation.read_text(encoding="utf-8"))] if generation.exists() else []
     size = context.recipe.train.draft.vocab_size
-    counts = vocabulary.count(rows) if size else {}
+    counts = (tokencount.read(context.run.path / "prepare", context) or vocabulary.count(rows)) if size else {}
     chosen = vocabulary.choose(counts, size, context.facts.vocab_size, vocabulary.ends(config, text, *more))
     states = context.run.path / "extract" / "hidden_states"
     data_folder.write(folder / "data", context.run.path / "prepare" / "dataset", states, chosen)
