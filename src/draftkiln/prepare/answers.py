@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from draftkiln import arithmetic, durable
 from draftkiln.errors import EngineError
-from draftkiln.prepare import server
+from draftkiln.prepare import completions, server
 from draftkiln.prepare.answerstore import Answer, Prompt, Store
+from draftkiln.prepare.completions import Endpoint
 from draftkiln.prepare.outcome import RefusedRowError, Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import httpx
@@ -32,24 +33,7 @@ if TYPE_CHECKING:
     from draftkiln.stagelog import Terminal
 
 FILE = "answers.jsonl"
-_FIRST_PAUSE_S = 0.5
 _LONGEST_ANSWER_S = 3600.0
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    """A server that answers: its address, the name it serves the target under, and where to look when it fails."""
-
-    url: str
-    model: str = server.MODEL
-    see: str = "see logs/answers-server.log"
-    key: str | None = None
-    """Sent as a bearer token."""
-
-    @classmethod
-    def of_port(cls, port: int) -> Endpoint:
-        """The server that this program started."""
-        return cls(f"http://{server.HOST}:{port}")
 
 
 @dataclass
@@ -68,7 +52,7 @@ class Job:
 
     def key(self, prompt: Prompt) -> str:
         """Identity of an answer: the row, its ids and the sampling settings."""
-        return durable.sha256_json([prompt.source, prompt.ids, sampling(self.settings)])[:32]
+        return durable.sha256_json([prompt.source, prompt.ids, completions.sampling(self.settings)])[:32]
 
     def missing(self, prompts: Sequence[Prompt]) -> list[Prompt]:
         """Prompts whose answers are not on disk."""
@@ -99,9 +83,11 @@ class Job:
 
         for prompt in waiting:
             room = self.limits.max_tokens - len(prompt.ids)
-            body = request(prompt, self.settings, room) | {"model": endpoint.model}
+            body = completions.request(prompt, self.settings, room) | {"model": endpoint.model}
             try:
-                choice = await retried(functools.partial(_post, client, body), self.settings.retries)
+                choice = await completions.retried(
+                    functools.partial(completions.post, client, body), self.settings.retries
+                )
             except httpx.TransportError as error:
                 raise EngineError(
                     "the server of the target cannot be reached any more",
@@ -205,45 +191,6 @@ def _own_server(context: Context, limits: Limits, settings: Answers) -> Iterator
         yield Endpoint.of_port(port)
 
 
-def sampling(settings: Answers) -> dict[str, Any]:
-    """The settings that decide what is written, as they are recorded."""
-    return settings.model_dump(include={"max_tokens", "temperature", "top_p", "seed"})
-
-
-def request(prompt: Prompt, settings: Answers, room: int) -> dict[str, Any]:
-    """Body of one completion request (token ids in, token ids out), within `room` tokens."""
-    return {
-        "model": server.MODEL,
-        "prompt": prompt.ids,
-        "max_tokens": min(settings.max_tokens, room),
-        "temperature": settings.temperature,
-        "top_p": settings.top_p,
-        "seed": settings.seed + prompt.number,
-        "return_token_ids": True,
-        "skip_special_tokens": False,
-    }
-
-
-async def retried(ask: Callable[[], Awaitable[dict[str, Any]]], retries: int) -> dict[str, Any]:
-    """Try `ask` up to `1 + retries` times, with pauses of 0.5 s, 1 s, 2 s… between."""
-    for attempt in range(retries):
-        try:
-            return await ask()
-        except Exception:  # noqa: BLE001 - whatever it was, it is tried again
-            await asyncio.sleep(_FIRST_PAUSE_S * 2**attempt)
-    return await ask()
-
-
-async def _post(client: httpx.AsyncClient, body: dict[str, Any]) -> dict[str, Any]:
-    response = await client.post("/v1/completions", json=body)
-    if response.is_error:
-        raise EngineError(f"the server answered {response.status_code}: {response.text[:300]}")
-    choice: dict[str, Any] = response.json()["choices"][0]
-    if not choice.get("token_ids"):
-        raise EngineError("the server gave no token ids")
-    return choice
-
-
 def _options(context: Context) -> tuple[str, ...]:
     target = context.recipe.target
     dtype = arithmetic.engine_dtype(target.dtype, context.device)
@@ -259,7 +206,7 @@ def _options(context: Context) -> tuple[str, ...]:
 def _facts(job: Job, wanted: Sequence[Prompt], started: float, seconds: float) -> dict[str, Any]:
     finishes = [job.store.answers[job.key(prompt)].finish for prompt in wanted if job.key(prompt) in job.store.answers]
     return {
-        "sampling": sampling(job.settings),
+        "sampling": completions.sampling(job.settings),
         "written": len(finishes),
         "failed": len(job.failed),
         "stopped_by_themselves": finishes.count("stop"),

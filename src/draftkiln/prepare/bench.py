@@ -21,6 +21,7 @@ from draftkiln.errors import DataError, ExitCode
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from draftkiln.recipe.model import Recipe
 
@@ -44,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folder", type=Path, required=True, metavar="DIR", help="where files go; made and emptied")
     parser.add_argument("--rows", type=int, default=10_000, help="conversations")
     parser.add_argument("--baseline-rows", type=int, metavar="N", help="of these, how many speculators prepares")
-    parser.add_argument("--memory-rows", type=int, default=0, metavar="N", help="also measure memory on so many rows")
+    parser.add_argument(
+        "--memory-times", type=int, default=0, metavar="N", help="also measure memory on files N times as long, by kind"
+    )
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="processes that render rows")
     parser.add_argument("--result", type=Path, metavar="FILE", help="also write the figures as JSON")
 
@@ -65,10 +68,12 @@ def main(arguments: argparse.Namespace) -> int:
     file = write_rows(folder / "rows.jsonl", arguments.rows)
     figures = {"draftkiln": ours(recipe, file, folder / "ours", arguments.rows, arguments.workers)}
     _print("draftkiln", figures["draftkiln"])
-    if arguments.memory_rows:
-        many = write_rows(folder / "many.jsonl", arguments.memory_rows)
-        figures["memory"] = ours(recipe, many, folder / "many", arguments.memory_rows, arguments.workers)
-        _print("draftkiln, more rows", figures["memory"])
+    if arguments.memory_times:
+        for kind, many in write_longer(file, arguments.memory_times):
+            found = ours(recipe, many, folder / kind, arguments.rows, arguments.workers, 1 / arguments.memory_times)
+            figures[kind] = found | {"file_gb": round(many.stat().st_size / 1e9, 2)}
+            many.unlink()
+            _print(f"draftkiln, {kind} of {arguments.memory_times} times the rows", figures[kind])
     few = arguments.baseline_rows or arguments.rows
     part = file if few == arguments.rows else write_rows(folder / "few.jsonl", few)
     figures["speculators"] = theirs(target, part, folder, few, arguments.workers)
@@ -99,12 +104,35 @@ def write_rows(file: Path, count: int) -> Path:
     return file
 
 
-def ours(recipe: Recipe, file: Path, run: Path, rows: int, workers: int) -> dict[str, Any]:
-    """Figures of `draftkiln prepare`, the whole command and its rendering alone."""
+def write_longer(file: Path, times: int) -> Iterator[tuple[str, Path]]:
+    """Write the rows of a file `times` over: as lines, as one JSON list, as Parquet in one group of rows."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    lines = file.with_name("longer.jsonl")
+    with lines.open("wb") as out:
+        for _ in range(times):
+            out.write(file.read_bytes())
+    yield "jsonl", lines
+    listed = file.with_name("longer.json")
+    content = file.read_bytes().strip().replace(b"\n", b",\n")
+    with listed.open("wb") as out:
+        for number in range(times):
+            out.write((b"," if number else b"[") + content)
+        out.write(b"]")
+    yield "json", listed
+    columns = file.with_name("longer.parquet")
+    table = pa.Table.from_pylist([json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()])
+    parquet.write_table(pa.concat_tables([table] * times), columns, row_group_size=len(table) * times)
+    yield "parquet", columns
+
+
+def ours(recipe: Recipe, file: Path, run: Path, rows: int, workers: int, weight: float = 1.0) -> dict[str, Any]:
+    """Figures of `draftkiln prepare`, the whole command and its rendering alone; a `weight` leaves rows out."""
     import yaml
 
     content = recipe.model_dump(mode="json", by_alias=True, exclude_none=True)
-    content["data"] = {"source": {"path": str(file)}, "max_tokens": 4096, "held_out": 1}
+    content["data"] = {"source": {"path": str(file), "weight": weight}, "max_tokens": 4096, "held_out": 1}
     content["stacks"]["prepare"] = recipe.stacks.train
     content["train"]["cut_samples"] = True
     content["evaluate"]["prompts"] = 1

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from draftkiln import durable, stage
-from draftkiln.errors import DataError, DraftkilnError, ExitCode
-from draftkiln.prepare import output, pool, presets, samples, split, synthetic, tokencount, tokenizer
+from draftkiln.errors import DataError, DraftkilnError
+from draftkiln.prepare import (
+    output,
+    pool,
+    presets,
+    proof,
+    samples,
+    split,
+    synthetic,
+    termination,
+    tokencount,
+    tokenizer,
+)
 from draftkiln.prepare.conversation import Conversation
 from draftkiln.prepare.outcome import Refusal, RefusedRowError
 from draftkiln.prepare.samples import Renderer
@@ -45,17 +55,13 @@ def main(arguments: argparse.Namespace) -> int:
     allow_network_if_asked(arguments.recipe)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     tokenizer.close_stdin()
-    signal.signal(signal.SIGTERM, _terminated)
     workers = arguments.workers or pool.default_workers()
 
     def body(context: Context, terminal: Terminal) -> dict[str, Any]:
         return prepare(context, terminal, workers)
 
-    return stage.run("prepare", arguments, body, error=DataError, read=_read)
-
-
-def _terminated(_number: int, _frame: object) -> NoReturn:
-    raise SystemExit(ExitCode.TERMINATED)
+    with termination.told("prepare"):
+        return stage.run("prepare", arguments, body, error=DataError, read=_read)
 
 
 def allow_network_if_asked(recipe: Path) -> None:
@@ -95,7 +101,7 @@ def prepare(context: Context, terminal: Terminal, workers: int = 1) -> dict[str,
     """Make the samples of a recipe; gives what the stage records."""
     data = context.recipe.data
     template = load_template(context)
-    proof = template.prove()
+    proved = _proved(template, answered=data.answers is not None)
     limits = samples.Limits(data.max_tokens, data.too_long)
     folder = context.run.folder("prepare")
     text = template_text(template.tokenizer)
@@ -110,8 +116,7 @@ def prepare(context: Context, terminal: Terminal, workers: int = 1) -> dict[str,
         about = {
             "tokenizer": type(template.tokenizer).__name__,
             "checked_template": checked.name if checked else None,
-            "mask_proved_by": proof.method,
-            "end_of_turn": proof.end_of_turn,
+            **proved,
         }
         report = output.report(outcome, len(held_out), {**about, **facts})
         outcome.finish_refusals()
@@ -138,6 +143,19 @@ def prepare(context: Context, terminal: Terminal, workers: int = 1) -> dict[str,
     }
 
 
+def _proved(template: Template, *, answered: bool) -> dict[str, Any]:
+    """How masks are proved, for the report; where the target answers, its own token ids are all that is trained.
+
+    Raises:
+        DataError: they cannot be.
+    """
+    if answered:
+        proof.check_prompt(template)
+        return {"mask_proved_by": "the target's own token ids"}
+    found = template.prove()
+    return {"mask_proved_by": found.method, "end_of_turn": found.end_of_turn}
+
+
 def _fill(
     context: Context, terminal: Terminal, renderer: Renderer, outcome: Outcome, workers: int
 ) -> tuple[HeldOut, dict[str, Any]]:
@@ -148,14 +166,14 @@ def _fill(
         made = synthetic.conversations(template, data.source, data.max_tokens, answer)
         apart = synthetic.held_out(template, data.held_out, data.source.seed)
         samples.from_conversations(made, template, limits, data.reasoning, outcome)
-        return prompts(apart, template, limits, outcome), {}
+        return prompts(apart, renderer, outcome), {}
     divided = split.of(data)
-    held_out = prompts(divided.held_out, template, limits, outcome)
+    held_out = prompts(divided.held_out, renderer, outcome)
     if data.answers is None:
         return held_out, _rendered(divided, renderer, outcome, terminal, workers)
     from draftkiln.prepare import answers
 
-    asked = prompts(conversations(divided.taught(outcome), outcome), template, limits, outcome)
+    asked = prompts(conversations(divided.taught(outcome), outcome), renderer, outcome)
     return held_out, {"answers": answers.write(context, terminal, asked, limits, outcome)}
 
 
@@ -181,17 +199,13 @@ def conversations(found: Iterator[Row | Refusal], outcome: Outcome) -> list[Conv
     return kept
 
 
-def prompts(found: list[Conversation], template: Template, limits: samples.Limits, outcome: Outcome) -> HeldOut:
+def prompts(found: list[Conversation], renderer: Renderer, outcome: Outcome) -> HeldOut:
     """The prompts of conversations with their token ids; one that leaves no room for an answer is refused."""
     asked: HeldOut = []
     for conversation in found:
         prompt = Conversation(conversation.source, conversation.prompt(), tools=conversation.tools)
-        bound = template.bound(tools=list(prompt.tools)) if prompt.tools else template
         try:
-            ids = bound.ids(prompt.messages, generation_prompt=True)
-            limits.check_prompt(ids)
+            asked.append((prompt, renderer.prompt_ids(prompt)))
         except RefusedRowError as error:
             outcome.refuse(conversation.source, error)
-            continue
-        asked.append((prompt, ids))
     return asked

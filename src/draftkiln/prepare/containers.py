@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _BATCH = 256
 _BLOCK = 1 << 20
+LONGEST_ROW = 64 << 20
+"""Bytes of a row that is read; what is longer is no conversation but a file of another kind."""
 _BOM = b"\xef\xbb\xbf"
 _ELEMENT = re.compile(r"[^\s,]|\Z")
 """Where the next element of a list begins, or the text ends."""
@@ -70,9 +72,16 @@ def _first_character(file: BinaryIO) -> bytes:
 
 
 def _lines(path: Path, file: BinaryIO) -> Iterator[Placed]:
-    for number, line in enumerate(file, 1):
+    for number in itertools.count(1):
+        line = file.readline(LONGEST_ROW + 1)
+        if not line:
+            return
         text = line.removeprefix(_BOM) if number == 1 else line
-        if text.strip():
+        if len(line) > LONGEST_ROW:
+            while line and not line.endswith(b"\n"):
+                line = file.readline(_BLOCK)
+            yield f"{path}:{number}", RefusedRowError("too long a line", f"more than {LONGEST_ROW >> 20} MiB")
+        elif text.strip():
             yield f"{path}:{number}", _decoded(text)
 
 
@@ -101,6 +110,9 @@ def _list(path: Path, file: BinaryIO) -> Iterator[Placed]:
         try:
             value, place = _element(text, start)
         except ValueError as error:
+            if len(text) - start > LONGEST_ROW:
+                why = f"the element is longer than {LONGEST_ROW >> 20} MiB, or not closed"
+                raise _cut_list(path, line, why) from error
             more = "".join(itertools.islice(pieces, max(1, (len(text) - start) // _BLOCK)))
             if not more:
                 why = getattr(error, "msg", str(error)) if start < len(text) else "the list is not closed"
@@ -158,7 +170,7 @@ def _parquet(path: Path) -> Iterator[Placed]:
     from pyarrow import parquet
 
     try:
-        file = parquet.ParquetFile(path)
+        file = parquet.ParquetFile(path, buffer_size=_BLOCK)  # else a column of a row group is read as a whole
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(path, str(error)) from error
     with file:

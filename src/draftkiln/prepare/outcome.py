@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from dataclasses import dataclass, field
@@ -73,7 +74,7 @@ class Outcome:
         for sample in parts:
             self.kept_samples += 1
             self.lengths[len(sample.input_ids)] += 1
-            self.trained.update(number for number, bit in zip(sample.input_ids, sample.loss_mask, strict=True) if bit)
+            self.trained.update(itertools.compress(sample.input_ids, sample.loss_mask))
             self.store(sample)
 
     def note(self, refusal: Refusal) -> None:

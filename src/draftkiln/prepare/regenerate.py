@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from draftkiln import durable, stage
 from draftkiln.errors import EngineError, ExitCode, RecipeError
-from draftkiln.prepare import answers, command, samples, split, tokenizer
+from draftkiln.prepare import answers, command, samples, split, termination, tokenizer
 from draftkiln.prepare.answerstore import Prompt
+from draftkiln.prepare.completions import Endpoint
 from draftkiln.prepare.outcome import Outcome, RefusedRowError
 from draftkiln.stagelog import stage_log
 
 if TYPE_CHECKING:
     import argparse
 
-    from draftkiln.prepare.answers import Endpoint, Job
+    from draftkiln.prepare.answers import Job
     from draftkiln.prepare.answerstore import Answer
     from draftkiln.prepare.template import Template
     from draftkiln.stage import Context
@@ -55,7 +56,7 @@ def main(arguments: argparse.Namespace) -> int:
             fix="add `answers: {}` under `data`, with max_tokens, temperature, …",
         )
     folder = context.run.folder(FOLDER)
-    with stage_log(context.run.log(FOLDER), EngineError) as terminal:
+    with termination.told(FOLDER), stage_log(context.run.log(FOLDER), EngineError) as terminal:
         endpoint = named_endpoint(arguments.endpoint) if arguments.endpoint else None
         report = regenerate(context, terminal, folder, endpoint)
         terminal.line(f"regenerate: {report['written']} conversations in {folder / CONVERSATIONS}")
@@ -86,7 +87,7 @@ def named_endpoint(url: str) -> Endpoint:
         ) from error
     if not models:
         raise EngineError(f"the server at {url} serves no model", fix="start it with the target")
-    return answers.Endpoint(base, models[0], f"see the log of the server at {url}", key)
+    return Endpoint(base, models[0], f"see the log of the server at {url}", key)
 
 
 def regenerate(context: Context, terminal: Terminal, folder: Path, endpoint: Endpoint | None) -> dict[str, Any]:
@@ -100,7 +101,7 @@ def regenerate(context: Context, terminal: Terminal, folder: Path, endpoint: End
     limits = samples.Limits(data.max_tokens, data.too_long)
     found = command.conversations(split.everything(data).taught(outcome), outcome)
     tools = {conversation.source: conversation.tools for conversation in found}
-    asked = command.prompts(found, template, limits, outcome)
+    asked = command.prompts(found, samples.Renderer(template, limits, data.reasoning), outcome)
     wanted = [Prompt(number, conversation.source, ids) for number, (conversation, ids) in enumerate(asked)]
     job, facts = answers.answer_all(context, terminal, wanted, limits, folder / answers.FILE, endpoint)
     lines = []

@@ -14,7 +14,7 @@ from draftkiln.prepare.outcome import EXAMPLES, Refusal, RefusedRowError, Sample
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from draftkiln.prepare.conversation import Conversation, Row
+    from draftkiln.prepare.conversation import Conversation, Message, Row
     from draftkiln.prepare.outcome import Outcome
     from draftkiln.prepare.reasoning import Policy
     from draftkiln.prepare.template import Template
@@ -139,18 +139,32 @@ class Renderer:
         ids, mask = rawtext.render(self.template.tokenizer, row.text, self.raw_text)
         return Made(self.limits.parts(Sample(row.source, ids, mask)))
 
-    def _conversation(self, row: Conversation) -> Made:
+    def prompt_ids(self, prompt: Conversation) -> list[int]:
+        """Token ids that ask for an answer to `prompt`.
+
+        Raises:
+            RefusedRowError: the template raised, or they leave no room for an answer.
+        """
+        template, messages, _ = self._arranged(prompt)
+        ids = template.ids(messages, generation_prompt=True)
+        self.limits.check_prompt(ids)
+        return ids
+
+    def _arranged(self, row: Conversation) -> tuple[Template, list[Message], list[str]]:
+        """The template bound to a row's tools, the messages as it wants them, and the reasoning it should write."""
         messages, expected = reasoning.arrange(row.messages, self.policy, template_reads_field=self._reads_field)
-        template = self.template
-        if row.tools:
-            template = template.bound(tools=list(row.tools))
+        template = self.template.bound(tools=list(row.tools)) if row.tools else self.template
         if any("tool_calls" in turn for turn in messages):
             messages = toolcalls.arrange(messages, self._call_style)
         self._special_tokens.refuse_special_tokens(messages)
+        return template, messages, expected
+
+    def _conversation(self, row: Conversation) -> Made:
+        template, messages, expected = self._arranged(row)
         rendered = template.render(messages)
         if template.doubled_bos(rendered.input_ids):
             raise RefusedRowError("the BOS token comes out twice")
-        text = template.text(messages)
+        text = rendered.text
         turns.check(text, messages)
         if row.tools or any("tool_calls" in turn for turn in messages):
             toolcalls.check(text, template.text(turns.before_answers(messages)), messages, row.tools)

@@ -10,10 +10,11 @@ import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from draftkiln.cause import last_error
-from draftkiln.errors import EngineError, ExitCode
+from draftkiln.errors import EngineError
+from draftkiln.prepare import termination
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -81,17 +82,12 @@ def started(line: Callable[[int], list[str]], log: Path) -> Iterator[int]:
         process = subprocess.Popen(
             line(port), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True
         )
-    before = signal.signal(signal.SIGTERM, _terminated)
-    try:
-        _wait(process, port, log)
-        yield port
-    finally:
-        _stop(process)
-        signal.signal(signal.SIGTERM, before)
-
-
-def _terminated(_number: int, _frame: object) -> NoReturn:
-    raise SystemExit(ExitCode.TERMINATED)
+    with termination.raised():
+        try:
+            _wait(process, port, log)
+            yield port
+        finally:
+            _stop(process)
 
 
 def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:

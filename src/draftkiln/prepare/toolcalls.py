@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from draftkiln.prepare.outcome import RefusedRowError
@@ -26,6 +27,8 @@ class Style(NamedTuple):
     arguments: Literal["object", "text"]
     content: Literal[""] | None
     """Content of a turn that has calls only."""
+    named_ids: bool = False
+    """Whether a call's name is written in its id only: `functions.NAME:N`, N counted through the row (Kimi's)."""
 
 
 _NAME, _VALUE = "look_up_weather", "a town in the north"
@@ -65,15 +68,19 @@ def style_of(template: Template) -> Style | None:
     One that gives arguments as JSON is taken before one that gives them in a form of the template's own; Python's way
     of writing them is none.
     """
+    return _style_of(template, named_ids=False) or _style_of(template, named_ids=True)
+
+
+def _style_of(template: Template, *, named_ids: bool) -> Style | None:
     call = {"id": "call_0", "type": "function", "function": {"name": _NAME, "arguments": {"place": _VALUE}}}
-    question: Message = {"role": "user", "content": "How is the weather?"}
+    answer: Message = {"role": "assistant", "content": None, "tool_calls": [call]}
     forms: tuple[Literal["object", "text"], ...] = ("object", "text")
     contents: tuple[Literal[""] | None, ...] = (None, "")
     own: Style | None = None
-    for style in itertools.starmap(Style, itertools.product(forms, contents)):
-        answer = _styled({"role": "assistant", "content": None, "tool_calls": [call]}, style)
+    for arguments, content in itertools.product(forms, contents):
+        style = Style(arguments, content, named_ids)
         try:
-            text = template.text([question, answer])
+            text = template.text(arrange([{"role": "user", "content": "How is the weather?"}, answer], style))
         except RefusedRowError:
             continue
         if _NAME in text and f'"{_VALUE}"' in text:
@@ -90,14 +97,47 @@ def arrange(messages: Sequence[Message], style: Style | None) -> list[Message]:
         RefusedRowError: there are calls and the template leaves them out.
     """
     arranged = []
+    names = _Ids()
     for position, turn in enumerate(messages):
-        if "tool_calls" not in turn:
-            arranged.append(turn)
-        elif style is None:
+        if "tool_calls" in turn and style is None:
             raise RefusedRowError(_LEFT_OUT, f"turn {position}")
-        else:
-            arranged.append(_styled(turn, style))
+        changed = names.renamed(turn) if style is not None and style.named_ids else turn
+        arranged.append(_styled(changed, style) if style is not None and "tool_calls" in turn else changed)
     return arranged
+
+
+@dataclass
+class _Ids:
+    """Ids of calls as Kimi's models write them, given to the calls and results of a conversation in turn."""
+
+    given: dict[str, str] = field(default_factory=dict)
+    waiting: list[str] = field(default_factory=list)
+    """Of calls whose results have not come yet."""
+    count: int = 0
+
+    def renamed(self, turn: Message) -> Message:
+        """The turn with its ids, or that of its call, renamed."""
+        if turn["role"] == "tool":
+            return {**turn, "tool_call_id": self._answered(turn.get("tool_call_id"))}
+        if "tool_calls" in turn:
+            return {**turn, "tool_calls": [self._named(call) for call in turn["tool_calls"]]}
+        return turn
+
+    def _named(self, call: dict[str, Any]) -> dict[str, Any]:
+        name = f"functions.{call['function']['name']}:{self.count}"
+        self.count += 1
+        self.given[call.get("id", name)] = name
+        self.waiting.append(name)
+        return {**call, "id": name}
+
+    def _answered(self, number: str | None) -> str:
+        """Id of the call that a result belongs to: the one that it names, else the first without a result."""
+        name = self.given.get(number or "") or (self.waiting[0] if self.waiting else "")
+        if name in self.waiting:
+            self.waiting.remove(name)
+        if not name:
+            raise RefusedRowError("a tool's result belongs to no call", f"{number}")
+        return name
 
 
 def check(text: str, head: str, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> None:

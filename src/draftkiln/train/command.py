@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from draftkiln import cache, durable, stage
 from draftkiln.errors import TrainingError
 from draftkiln.extract import manifest
 from draftkiln.extract.signals import Ending, StoppedError
-from draftkiln.prepare import tokenizer
+from draftkiln.prepare import tokencount, tokenizer
 from draftkiln.target.facts import text_config
 from draftkiln.train import (
     curve,
@@ -168,7 +169,8 @@ def _write_inputs(
     if published is not None:
         chosen = warmstart.vocabulary(published, size, target_size)
     else:
-        counts = vocabulary.count(_rows(dataset)) if size else {}
+        counted = tokencount.read(context.run.path / "prepare", context) if size else Counter[int]()
+        counts = vocabulary.count(_rows(dataset)) if counted is None else counted
         chosen = vocabulary.choose(counts, size, target_size, vocabulary.ends(config, text, *more))
         if chosen is not None and (unseen := chosen.unseen(counts)):
             terminal.line(

@@ -13,8 +13,9 @@ from typing import Any
 
 from draftkiln import cache
 from draftkiln.prepare import command, regenerate, server
-from draftkiln.prepare.answers import Endpoint, Job
+from draftkiln.prepare.answers import Job
 from draftkiln.prepare.answerstore import Prompt, Store
+from draftkiln.prepare.completions import Endpoint
 from draftkiln.prepare.outcome import Outcome
 from draftkiln.prepare.samples import Limits
 from draftkiln.recipe.load import loads

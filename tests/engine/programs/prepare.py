@@ -1,10 +1,6 @@
-"""Prepare conversations with real tokenizers of the known kinds and say what came out.
-
-Run by a stack's Python: `prepare.py FOLDER`. FOLDER receives the tokenizers and `outcomes.json`.
-"""
+"""Tokenizers of the known kinds, written anew: their masks, their faults, and the dataset that is made with them."""
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,12 +30,13 @@ LLAMA3 = (
     "<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n{{ m.content }}<|eot_id|>"
     "{% endfor %}{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
 )
-KIMI = (
+BLOCKS = (
     "{% for m in messages %}<|im_{{ m.role }}|>{{ m.role }}<|im_middle|>"
     "{% if m.role == 'assistant' %}<think></think>{% endif %}{{ m.content }}<|im_end|>{% endfor %}"
     "{% if add_generation_prompt %}<|im_assistant|>assistant<|im_middle|><think>"
     "{% if thinking is false %}</think>{% endif %}{% endif %}"
 )
+"""An empty block of reasoning before each answer, as Kimi-K2.5 writes one."""
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|begin|>"]
 CODE = '''
 import json, os, re
@@ -122,7 +119,7 @@ def write_coded(folder: Path, code: str) -> None:
     config = {
         "tokenizer_class": "ToyTokenizer",
         "auto_map": {"AutoTokenizer": ["tokenization_toy.ToyTokenizer", None]},
-        "chat_template": KIMI,
+        "chat_template": BLOCKS,
         "eos_token": "<|im_end|>",
         "added_tokens_decoder": {
             str(len(characters) + place): {"content": text, "special": True, "lstrip": False, "rstrip": False,
@@ -211,10 +208,9 @@ def flipped(sample: Sample) -> Sample:
     return Sample(sample.source, sample.input_ids, [1 - bit for bit in sample.loss_mask])
 
 
-def main() -> None:
-    """Write the outcomes."""
-    tokenizer.close_stdin()
-    folder = Path(sys.argv[1])
+def outcomes(folder: Path) -> dict[str, Any]:
+    """What came of tokenizers of the known kinds."""
+    folder.mkdir()
     write_fast(folder / "chatml", CHATML)
     write_fast(folder / "marked", MARKED)
     write_fast(folder / "llama3", LLAMA3, bos="<|begin|>")
@@ -224,20 +220,14 @@ def main() -> None:
     def load(name: str, *, trust: bool = False) -> Any:
         return tokenizer.load(folder / name, trust_remote_code=trust)
 
-    outcomes: dict[str, Any] = {name: trained(Template(load(name))) for name in ("chatml", "marked", "llama3")}
-    outcomes["same_as_auto"] = [same_as_auto(folder / name) for name in ("chatml", "llama3")]
-    outcomes["kimi"] = trained(Template(load("kimi", trust=True), {"thinking": False}))
-    outcomes["kimi_thinking"] = told(lambda: trained(Template(load("kimi", trust=True))))
-    outcomes["not_trusted"] = told(lambda: load("kimi"))
-    outcomes["broken"] = told(lambda: load("broken", trust=True))
-    outcomes["split"] = told(
-        lambda: tokenizer.check_single_tokens(load("chatml"), {"<|im_end|>": None, "<think>": None})
-    )
-    outcomes["whole"] = told(lambda: tokenizer.check_single_tokens(load("kimi", trust=True), {"<think>": None}))
+    found: dict[str, Any] = {name: trained(Template(load(name))) for name in ("chatml", "marked", "llama3")}
+    found["same_as_auto"] = [same_as_auto(folder / name) for name in ("chatml", "llama3")]
+    found["kimi"] = trained(Template(load("kimi", trust=True), {"thinking": False}))
+    found["kimi_thinking"] = told(lambda: trained(Template(load("kimi", trust=True))))
+    found["not_trusted"] = told(lambda: load("kimi"))
+    found["broken"] = told(lambda: load("broken", trust=True))
+    found["split"] = told(lambda: tokenizer.check_single_tokens(load("chatml"), {"<|im_end|>": None, "<think>": None}))
+    found["whole"] = told(lambda: tokenizer.check_single_tokens(load("kimi", trust=True), {"<think>": None}))
     (folder / "run").mkdir()
-    outcomes["dataset"] = dataset(folder / "run", Template(load("chatml")))
-    (folder / "outcomes.json").write_text(json.dumps(outcomes, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+    found["dataset"] = dataset(folder / "run", Template(load("chatml")))
+    return found

@@ -83,6 +83,9 @@ class Tokenizer:
         pieces = _PIECES.findall(text)
         return [self._id(part) for piece in pieces for part in (list(piece) if piece in self.split else [piece])]
 
+    def __call__(self, text, **_options):
+        return {"input_ids": self.encode(text)}
+
     def decode(self, ids):
         names = list(self.pieces)
         return "".join(names[number] for number in ids)

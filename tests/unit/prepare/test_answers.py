@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftkiln.errors import EngineError, ExitCode
-from draftkiln.prepare import answers, server
+from draftkiln.prepare import completions, server
 from draftkiln.prepare.answers import Job
 from draftkiln.prepare.answerstore import Answer, Prompt, Store
 from draftkiln.prepare.outcome import Outcome
@@ -78,13 +78,13 @@ def test_samples_are_the_prompt_and_the_answers_ids_and_failed_rows_are_refused_
 
 
 def test_a_request_sends_ids_within_the_room_and_a_seed_of_its_row():
-    body = answers.request(PROMPTS[2], Answers(max_tokens=8, seed=40), room=5)
+    body = completions.request(PROMPTS[2], Answers(max_tokens=8, seed=40), room=5)
     assert body["prompt"] == [1, 2, 2]
     assert (body["max_tokens"], body["seed"], body["return_token_ids"]) == (5, 42, True)
 
 
 def test_a_request_is_tried_again_as_often_as_the_recipe_says(monkeypatch):
-    monkeypatch.setattr(answers, "_FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(completions, "_FIRST_PAUSE_S", 0.0)
     tries = []
 
     async def ask():
@@ -93,10 +93,10 @@ def test_a_request_is_tried_again_as_often_as_the_recipe_says(monkeypatch):
             raise EngineError("busy")
         return {"text": "x"}
 
-    assert asyncio.run(answers.retried(ask, 2)) == {"text": "x"}
+    assert asyncio.run(completions.retried(ask, 2)) == {"text": "x"}
     tries.clear()
     with pytest.raises(EngineError, match="busy"):
-        asyncio.run(answers.retried(ask, 1))
+        asyncio.run(completions.retried(ask, 1))
     assert len(tries) == 2
 
 

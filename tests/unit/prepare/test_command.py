@@ -9,7 +9,7 @@ import pytest
 from draftkiln.errors import DataError, NetworkError, TargetError
 from draftkiln.prepare import command, hubdata, output, split, tokenizer
 from draftkiln.prepare.outcome import Outcome, Refusal, Sample
-from draftkiln.prepare.samples import Limits
+from draftkiln.prepare.samples import Limits, Renderer
 from draftkiln.prepare.template import Template
 from draftkiln.recipe.model import Data, HubData, PathData
 
@@ -89,7 +89,7 @@ def test_files_of_the_hub_are_asked_for_by_commit_and_what_fails_is_told(monkeyp
 def test_held_out_prompts_carry_the_ids_that_ask_for_an_answer(tmp_path):
     template = Template(Tokenizer())
     data = Data(source=PathData(path=str(data_file(tmp_path, ["a", "b"]))), held_out=1)
-    ((prompt, ids),) = command.prompts(split.of(data).held_out, template, Limits(64), Outcome())
+    ((prompt, ids),) = command.prompts(split.of(data).held_out, Renderer(template, Limits(64)), Outcome())
     assert [turn["role"] for turn in prompt.messages] == ["user"]
     assert template.tokenizer.decode(ids) == "<|im_start|>user\nb<|im_end|>\n<|im_start|>assistant\n"
 

@@ -70,6 +70,27 @@ def test_case_47_one_line_of_5_mb_is_read(tmp_path):
     assert len(value["a"]) == 5_000_000
 
 
+def test_a_line_longer_than_any_row_is_refused_and_the_next_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(containers, "LONGEST_ROW", 1000)
+    monkeypatch.setattr(containers, "_BLOCK", 64)
+    file = tmp_path / "d.jsonl"
+    file.write_text(json.dumps({"a": "x" * 2000}) + "\n" + json.dumps({"a": "x" * 980}) + "\n" + "y" * 2000)
+    (first, refused), (second, row), (third, cut) = read(file)
+    assert [place.rsplit(":", 1)[1] for place in (first, second, third)] == ["1", "2", "3"]
+    assert refused.reason == cut.reason == "too long a line"
+    assert len(row["a"]) == 980
+
+
+def test_an_element_of_a_json_list_that_never_ends_is_told_before_it_fills_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(containers, "LONGEST_ROW", 1000)
+    monkeypatch.setattr(containers, "_BLOCK", 64)
+    file = tmp_path / "d.json"
+    file.write_text('[{"a": 1},\n{"a": "' + "x" * 5000)
+    with pytest.raises(DataError, match="longer than 0 MiB, or not closed") as caught:
+        list(read(file))
+    assert str(caught.value).startswith(f"{file}:2: ")
+
+
 def test_deep_nesting_refuses_a_line_and_not_the_file(tmp_path):
     file = tmp_path / "d.jsonl"
     file.write_text("[" * 200_000 + "\n{}\n")

@@ -131,6 +131,14 @@ def test_case_47_bytes_that_are_no_rows_are_refused_by_line_and_odd_but_right_on
     assert reasons == ["not UTF-8", "not an object", "not JSON", "raw text without a rule", "not JSON"]
 
 
+def test_case_47_a_list_of_lists_is_refused_row_by_row_with_its_line(tmp_path):
+    file = tmp_path / "d.json"
+    file.write_text(json.dumps([[USER, ANSWER], {"messages": [USER, ANSWER]}], indent=0))
+    first, second = read(file)
+    assert (first.source, first.reason, first.detail) == (f"{file}:2", "not an object", "a list")
+    assert isinstance(second, Conversation)
+
+
 def test_files_that_cannot_be_read_are_told_apart(tmp_path):
     (tmp_path / "empty.jsonl").touch()
     for name, words in (("none.jsonl", "No such file"), ("", "it is a directory"), ("empty.jsonl", "holds no row")):

@@ -167,10 +167,12 @@ def test_markers_that_reach_into_the_prompt_refuse_the_row():
 
 def test_markers_that_come_back_all_zero_are_not_believed():
     tokenizer = Marking()
-    tokenizer.apply_chat_template = lambda messages, return_assistant_tokens_mask=False, **options: (
-        Tokenizer.apply_chat_template(tokenizer, messages, **options)
-        | ({"assistant_masks": [0] * 999} if return_assistant_tokens_mask else {})
-    )
+
+    def unmarked(messages, *, return_assistant_tokens_mask=False, **options):
+        output = Tokenizer.apply_chat_template(tokenizer, messages, **options)
+        return output | {"assistant_masks": [0] * 999} if return_assistant_tokens_mask else output
+
+    tokenizer.apply_chat_template = unmarked
     assert trained(Template(tokenizer), talk("One?", "First.")) == ["First.<|im_end|>"]
 
 

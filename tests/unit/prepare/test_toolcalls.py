@@ -154,3 +154,36 @@ def test_broken_tools_are_told(tools, words):
     with pytest.raises(RefusedRowError) as caught:
         toolcalls.read_tools(tools)
     assert str(caught.value).startswith(words)
+
+
+def by_ids(messages, *, add_generation_prompt, tools=None):
+    """Kimi's way: a call is written by its id, a result names the call."""
+    turns = []
+    for turn in messages:
+        text = turn["content"] or ""
+        for call in turn.get("tool_calls", ()):
+            text += f"<call>{call['id']} {json.dumps(call['function']['arguments'])}"
+        text = f"## Return of {turn['tool_call_id']} {text}" if turn["role"] == "tool" else text
+        turns.append({"role": turn["role"], "content": text})
+    return chatml(turns, add_generation_prompt=add_generation_prompt)
+
+
+def test_calls_are_named_by_their_ids_where_the_template_writes_nothing_else():
+    style = toolcalls.style_of(Template(Tokenizer(by_ids)))
+    assert style == toolcalls.Style("object", None, named_ids=True)
+    calls = [{"id": f"x{number}", "name": name, "arguments": {}} for number, name in enumerate(("sun", "rain"))]
+    read = toolcalls.read_calls(calls, "turn 1")
+    turns = [
+        {"role": "user", "content": "Sun? Rain?"},
+        {"role": "assistant", "content": None, "tool_calls": read},
+        {"role": "tool", "content": "no", "tool_call_id": "x1"},
+        {"role": "tool", "content": "yes"},
+        {"role": "assistant", "content": None, "tool_calls": read[:1]},
+        {"role": "tool", "content": "yes", "tool_call_id": "x0"},
+    ]
+    _, first, rain, sun, second, again = toolcalls.arrange(turns, style)
+    assert [call["id"] for call in first["tool_calls"]] == ["functions.sun:0", "functions.rain:1"]
+    assert (rain["tool_call_id"], sun["tool_call_id"]) == ("functions.rain:1", "functions.sun:0")
+    assert second["tool_calls"][0]["id"] == again["tool_call_id"] == "functions.sun:2"
+    with pytest.raises(RefusedRowError, match="a tool's result belongs to no call: x9"):
+        toolcalls.arrange([{"role": "tool", "content": "yes", "tool_call_id": "x9"}], style)
