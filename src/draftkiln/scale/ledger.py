@@ -20,6 +20,7 @@ class Ledger:
 
     Attributes:
         unfinished: that nobody has delivered.
+        most: samples of a range.
     """
 
     def __init__(self, unfinished: Ranges, most: int) -> None:
@@ -28,7 +29,7 @@ class Ledger:
         self._held: dict[str, Ranges] = {}
         self._doubled = Ranges()
         """Held by two replicas; no third one gets them."""
-        self._most = most
+        self.most = most
 
     @property
     def pending(self) -> int:
@@ -50,7 +51,7 @@ class Ledger:
             replicas: that are at work, itself included.
         """
         held = self._held.setdefault(replica, Ranges())
-        count = min(self._most, -(-len(self._pending) // (_SHARE * max(replicas, 1))))
+        count = min(self.most, -(-len(self._pending) // (_SHARE * max(replicas, 1))))
         part = self._pending.first(count)
         if not part and not held:
             part = self._double(replica)
@@ -61,7 +62,7 @@ class Ledger:
     def _double(self, replica: str) -> range:
         others = (ranges for name, ranges in self._held.items() if name != replica)
         slow = max((ranges.without(self._doubled) for ranges in others), key=len, default=Ranges())
-        part = slow.last(min(self._most, -(-len(slow) // 2)))
+        part = slow.last(min(self.most, -(-len(slow) // 2)))
         self._doubled.add(part.start, part.stop)
         return part
 
