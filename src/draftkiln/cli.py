@@ -28,6 +28,7 @@ COMMANDS = {
     "regenerate": Command("have the target answer prompts, write conversations", "draftkiln.prepare.regenerate"),
     "extract": Command("token ids -> hidden states of the target", "draftkiln.extract.command"),
     "replica": Command("one engine of `extract --ray`; started by it", "draftkiln.scale.replica_command"),
+    "copy": Command("copy an extracted run to an object store, or from one", "draftkiln.scale.copy_command"),
     "launch": Command("print the job that runs a stage on a cluster", "draftkiln.scale.launch_command"),
     "merge": Command("make one run of the shards that several hosts extracted", "draftkiln.extract.merge"),
     "validate": Command("check extracted states, also against a reference", "draftkiln.validate.command"),
