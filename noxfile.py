@@ -95,7 +95,10 @@ def train_tests(session: nox.Session) -> None:
 
 @nox.session
 def ray_tests(session: nox.Session) -> None:
-    """Run the tests of several hosts on a real Ray cluster of several nodes, with stub engines."""
+    """Run the tests of several hosts on a real Ray cluster of several nodes, with stub engines.
+
+    Two real engines on this CPU: `nox -s ray_tests -- -m engine`.
+    """
     _with_ray(session)
     session.run("pytest", "tests/ray", "-m", "ray", *session.posargs)
 

@@ -2,8 +2,8 @@
 
     python stub_replica.py replica --recipe FILE --run DIR --replica NAME
 
-The recipe's text is JSON: `pause` seconds a step, `slow` names of slots that take `slower` times as long,
-`identity` by slot, `fail` by slot, `die_at_start` slots.
+The recipe's text is JSON: `pause` seconds a step, `slow` slots that take `slower` times as long, `identity` by slot,
+`fail` and `die_at_start` slots, `sync` seconds of the sink, `keep_busy` folder for the engine's share of the time.
 """
 
 import argparse
@@ -66,10 +66,15 @@ def main():
         engine = Engine(folder / samples.FOLDER, pause)
         channel.ready()
         began = time.monotonic()
-        record = lambda receipts: channel.deliver(receipts, {})  # noqa: E731 - one line at the place of its use
+
+        def record(receipts):
+            channel.deliver(receipts, {})
+            if "keep_busy" in told:
+                path = Path(told["keep_busy"], f"busy-{arguments.replica}.json")
+                path.write_text(json.dumps([engine.busy, time.monotonic() - began]))
+
         limits = drive.Limits(4 * stub.STEP_TOKENS, 16, stub.STEP_TOKENS)
         drive.drive(engine, channel.feed.prompts(stub.token_ids), limits, record, lambda: channel.feed.stopped)
-        (folder / "busy.json").write_text(json.dumps([engine.busy, time.monotonic() - began]))
 
     return serve(Channel.of_process(), work)
 
