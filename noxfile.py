@@ -31,6 +31,11 @@ def _install(session: nox.Session) -> None:
     session.install("--quiet", "--no-deps", "--no-build-isolation", "-e", ".")
 
 
+def _with_ray(session: nox.Session) -> None:
+    _install(session)
+    session.install("--quiet", "--no-build", "--require-hashes", "-r", "requirements/ray.lock")
+
+
 def _draftkiln(session: nox.Session, *arguments: str) -> None:
     _install(session)
     session.run("draftkiln", *arguments)
@@ -91,6 +96,23 @@ def train_tests(session: nox.Session) -> None:
     session.run(*install, "--target", pytest)
     stack = ["draftkiln", "stack", "exec", "--path", pytest, TRAIN_STACK, "--"]
     session.run(*stack, "-m", "pytest", "-W", "default", "tests/engine/train", "-m", "engine", *session.posargs)
+
+
+@nox.session
+def ray_tests(session: nox.Session) -> None:
+    """Run the tests of several hosts on a real Ray cluster of several nodes, with stub engines.
+
+    Two real engines on this CPU: `nox -s ray_tests -- -m engine`.
+    """
+    _with_ray(session)
+    session.run("pytest", "tests/ray", "-m", "ray", *session.posargs)
+
+
+@nox.session
+def bench_scale(session: nox.Session) -> None:
+    """Measure how extraction scales over 1, 2 and 4 replicas with stub engines that take real time."""
+    _with_ray(session)
+    session.run("python", "tests/ray/bench_scale.py", *session.posargs)
 
 
 @nox.session
@@ -269,7 +291,7 @@ def lock(session: nox.Session) -> None:
     """Resolve locks anew: stacks by name (default all), or `tools` for requirements/."""
     _install(session)
     if session.posargs == ["tools"]:
-        for name in ("nox", "dev", "pytest"):
+        for name in ("nox", "dev", "pytest", "ray"):
             session.run(
                 "uv", "pip", "compile", "--quiet", "--universal", "--generate-hashes", "--no-header", "--no-annotate",
                 "--no-emit-index-url", "--python-version", "3.11",

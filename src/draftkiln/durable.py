@@ -57,6 +57,15 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def sync_file(path: Path) -> None:
+    """Make the content of a file that another wrote durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def sha256_file(path: Path) -> str:
     """Hex sha256 of a file, read in blocks."""
     digest = hashlib.sha256()

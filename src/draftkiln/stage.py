@@ -79,6 +79,7 @@ def run(
     error: type[DraftkilnError] = EngineError,
     read: Callable[[Recipe, Path], Mapping[str, Any]] | None = None,
     still_good: Callable[[Context], bool] | None = None,
+    enter: bool = True,
 ) -> int:
     """Run a stage in its stack's environment, unless it is done already with the same inputs.
 
@@ -89,8 +90,9 @@ def run(
         error: class of the error that an unexpected exception becomes.
         read: gives, from the recipe and the target's folder, hashes of what else the body reads.
         still_good: whether what a finished stage wrote is still as it was; if not, the stage is taken up again.
+        enter: whether this process goes on in the stack's environment; others do the stage's work where it does not.
     """
-    found = context(name, arguments)
+    found = context(name, arguments, enter=enter)
     if read is not None:
         found.inputs.update(read(found.recipe, found.target))
     log = found.run.log(name)
@@ -143,7 +145,7 @@ def _surroundings() -> dict[str, Any]:
     return found
 
 
-def context(name: Stage, arguments: argparse.Namespace) -> Context:
+def context(name: Stage, arguments: argparse.Namespace, *, enter: bool = True) -> Context:
     """What a stage works with, in its stack's environment: replaces this process unless it already runs there."""
     from draftkiln.recipe.load import load
     from draftkiln.stack import environment
@@ -152,7 +154,8 @@ def context(name: Stage, arguments: argparse.Namespace) -> Context:
     directory = RunDirectory.open(arguments.run, recipe.name)
     earlier = {stage: directory.require(stage) for stage in _READS[name]}
     stack = recipe.stacks.of(name)
-    environment.enter(stack, sys.argv[1:])
+    if enter:
+        environment.enter(stack, sys.argv[1:])
     return _context(name, recipe, directory, stack, earlier)
 
 

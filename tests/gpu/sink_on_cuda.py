@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import shutil
+import socket
 import statistics
 import sys
 import time
@@ -129,7 +130,9 @@ def main():
         folder.mkdir(parents=True)
         cpus = sorted(os.sched_getaffinity(0))
         size = HIDDEN, writers, arguments.step_tokens
-        extension._sink_open(list(LAYERS), str(folder), *size, os.getpid(), cpus, arguments.storage)
+        extension._sink_open(
+            list(LAYERS), str(folder), *size, [os.getpid(), socket.gethostname()], cpus, arguments.storage
+        )
         closed = {}
 
         def work():

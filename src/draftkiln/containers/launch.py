@@ -71,6 +71,8 @@ class Launch:
     name: str | None = None
     label: str = ""
     detach: bool = False
+    interactive: bool = False
+    """Whether standard input reaches the program."""
     workdir: str | None = None
     relabel: bool = True
     """Whether mounts get SELinux labels where SELinux is on."""
@@ -88,6 +90,7 @@ def run_line(engine: Engine, launch: Launch) -> list[str]:
     words = ["run", "--pull", "never"] if launch.image.startswith("localhost/") else ["run"]
     # A detached container stays until `draftkiln image logs` and `stop` were able to ask it.
     words += ["--detach"] if launch.detach else ["--rm"]
+    words += ["--interactive"] if launch.interactive else []
     words += ["--name", launch.name] if launch.name else []
     words += ["--label", f"{LABEL}={launch.label}"] if launch.label else []
     words += ["--entrypoint", launch.program]

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from draftkiln import arithmetic, lock, stage
+from draftkiln import lock, stage
 from draftkiln.errors import EngineError, StorageError, SystemMissingError
-from draftkiln.extract import compute, manifest, plan, samples, shards, sink
+from draftkiln.extract import begin, compute, manifest, plan, samples, shards, sink
+from draftkiln.scale import hosts
 
 if TYPE_CHECKING:
     import argparse
@@ -46,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with tensor parallelism: compare rows of N samples between all ranks before they are recorded",
     )
     parser.add_argument("--force", action="store_true", help="begin although the disk has no room for all samples")
+    hosts.add_arguments(parser)
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,12 @@ class _Options:
     metrics: Path | None
     shard: shards.Shard | None
     check_ranks: int
+    hosts: hosts.Hosts | None
+
+    @property
+    def per_host(self) -> bool:
+        """Whether the samples stay on the hosts that compute them."""
+        return self.hosts is not None and self.hosts.run is not None
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -69,29 +77,36 @@ def main(arguments: argparse.Namespace) -> int:
             why="its folder is absent or read-only",
             fix="name a file in a folder that is there",
         )
-    options = _Options(full, arguments.force, arguments.metrics, arguments.shard, arguments.check_ranks)
+    several = hosts.of(arguments)
+    options = _Options(full, arguments.force, arguments.metrics, arguments.shard, arguments.check_ranks, several)
     return stage.run(
         "extract",
         arguments,
         functools.partial(_extract, options=options),
         error=EngineError,
         read=lambda recipe, _target: _choices(recipe, options),
-        still_good=functools.partial(_still_good, full=options.full),
+        still_good=functools.partial(_still_good, options=options),
+        # Ray's driver needs no engine; a cluster's head need not have the stack.
+        enter=several is None,
     )
 
 
 def _choices(recipe: Recipe, options: _Options) -> dict[str, str]:
     """What else decides the results, where it is not as it always was."""
     storage = recipe.extract.storage
-    return ({"shard": str(options.shard)} if options.shard else {}) | (
-        {"storage": storage} if storage == samples.FP8 else {}
+    return (
+        ({"shard": str(options.shard)} if options.shard else {})
+        | ({"storage": storage} if storage == samples.FP8 else {})
+        | (hosts.PER_HOST if options.per_host else {})
     )
 
 
-def _still_good(context: Context, *, full: bool) -> bool:
+def _still_good(context: Context, *, options: _Options) -> bool:
     """Whether every sample is as its receipt says; else what was validated is not what will be there."""
+    if options.per_host:
+        return True
     folder = context.run.folder("extract")
-    todo = plan.compare(folder / samples.FOLDER, manifest.read(folder / manifest.FILE), full=full)
+    todo = plan.compare(folder / samples.FOLDER, manifest.read(folder / manifest.FILE), full=options.full)
     if not todo.remaining:
         return True
     for record in ("stage.json", "begun.json"):
@@ -105,6 +120,10 @@ def _extract(context: Context, terminal: Terminal, *, options: _Options) -> dict
         # A worker whose driver was killed may have a moment to live.
         with lock.held(folder / sink.LOCK, announce=terminal.line):
             pass
+        if options.hosts is not None:
+            from draftkiln.scale import extraction
+
+            return extraction.extract(context, terminal, options.hosts)
         return _extract_alone(context, terminal, options)
 
 
@@ -117,73 +136,17 @@ def _extract_alone(context: Context, terminal: Terminal, options: _Options) -> d
     lengths = [int(length) for length in rows["seq_len"]]
     plan.refuse_long(lengths, recipe.data.max_tokens)
     _refuse_devices(recipe.target.tensor_parallel_size)
+    begun = begin.take_up(context, terminal.line, len(lengths), shard=options.shard, full=options.full)
+    head, remaining = begun.head, list(begun.remaining)
     folder = context.run.folder("extract") / samples.FOLDER
-    folder.mkdir(exist_ok=True)
-    head, remaining = _take_up(context, terminal, options, lengths)
-    _announce(terminal, head, options, [lengths[index] for index in remaining], folder)
+    shape = len(head.layer_ids), head.hidden_size, head.dtype
+    needed = sum(samples.size(lengths[index], *shape) for index in remaining)
+    begin.announce(terminal.line, head, folder, len(remaining), needed, force=options.force)
     path = folder.parent / manifest.FILE
     work = compute.Work(rows, lengths, head.indices, remaining, folder, path, options.metrics, options.check_ranks)
     measured = compute.run(context, terminal, work)
     made = [lengths[index] for index in head.indices]
-    return {
-        "samples": len(made),
-        "tokens": sum(made),
-        "shape": [max(made, default=0), len(head.layer_ids), head.hidden_size],
-        "dtype": head.dtype,
-        "layer_ids": list(head.layer_ids),
-        **measured,
-    }
-
-
-def _take_up(
-    context: Context, terminal: Terminal, options: _Options, lengths: list[int]
-) -> tuple[manifest.Head, list[int]]:
-    """Begin the manifest, or go on with the one that is there; its head, and the samples that remain.
-
-    The receipts are let go again: they are what grows with the number of samples.
-    """
-    recipe, facts = context.recipe, context.facts
-    folder = context.run.folder("extract") / samples.FOLDER
-    path = folder.parent / manifest.FILE
-    found = manifest.read(path) if path.exists() else None
-    head = plan.head(
-        {
-            "layer_ids": recipe.layers.captured(facts.num_layers),
-            "hidden_size": facts.hidden_size,
-            "dtype": recipe.extract.storage,
-            "computed_in": arithmetic.engine_dtype(recipe.target.dtype, context.device),
-            "samples": len(lengths),
-            "dataset_sha256": context.inputs["dataset_sha256"],
-            "stack": context.stack,
-            "patched_wheel_sha256": context.inputs["speculators"],
-            "shard": options.shard,
-        },
-        found,
-        path,
-    )
-    if found is None:
-        manifest.create(path, head)
-    todo = plan.compare(folder, found or manifest.Manifest(head, {}), full=options.full)
-    plan.clear(folder, path, todo, terminal.line)
-    return head, todo.remaining
-
-
-def _announce(terminal: Terminal, head: manifest.Head, options: _Options, lengths: list[int], folder: Path) -> None:
-    """Say what is to be done and refuse it where the disk has no room.
-
-    Raises:
-        StorageError: it has none, and that was not to be ignored.
-    """
-    shape = len(head.layer_ids), head.hidden_size, head.dtype
-    needed = sum(samples.size(length, *shape) for length in lengths)
-    if not options.force:
-        plan.refuse_without_room(folder, needed)
-    count = f"{len(lengths)} of {len(head.indices)} samples"
-    if head.shard is not None:
-        count += f" (shard {head.shard} of {head.samples})"
-    per_token = samples.row_bytes(*shape) + samples.scale_bytes(head.dtype) + samples.TOKEN_ID_BYTES
-    size = f"{per_token} B a token, {needed / 1e9:.2f} GB of states"
-    terminal.line(f"extract: {count} to do, layers {list(head.layer_ids)}, {size}")
+    return {**begin.results(head, len(made), sum(made), max(made, default=0)), **measured}
 
 
 def _refuse_devices(parallel: int) -> None:

@@ -13,7 +13,7 @@ from draftkiln.extract import drive, manifest, progress, signals, top_tokens
 from draftkiln.extract.engine import Settings, VllmEngine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from draftkiln.extract.manifest import Receipt
@@ -56,6 +56,97 @@ class Work:
             yield index, self.rows[index]["input_ids"]
 
 
+@dataclass(frozen=True)
+class Started:
+    """An engine that is ready.
+
+    Attributes:
+        engine: that it is.
+        ending: notes signals, from its start on.
+        seconds: that the start took.
+        ready: when it was, on the monotonic clock.
+    """
+
+    engine: VllmEngine
+    ending: signals.Ending
+    seconds: float
+    ready: float
+
+
+def start(
+    context: Context, terminal: Terminal, lengths: list[int], indices: Sequence[int], executor: str | None = None
+) -> Started:
+    """Start the engine of a stage.
+
+    Args:
+        context: of the stage.
+        terminal: for people.
+        lengths: tokens of each row of the dataset.
+        indices: rows that there will be; of a few of them it is asked what it would say next as well.
+        executor: see `Settings`.
+
+    Raises:
+        StoppedError: a signal ended it.
+        EngineError: it did not start.
+    """
+    began = time.monotonic()
+    dtype = arithmetic.engine_dtype(context.recipe.target.dtype, context.device)
+    settings = Settings(context.target, context.facts, context.recipe, max(lengths), dtype, executor)
+    ending = signals.Ending()
+    with ending.while_starting():
+        engine = VllmEngine(settings, top_tokens.choose(lengths, indices))
+    ready = time.monotonic()
+    terminal.line(f"extract: engine ready after {ready - began:.1f} s")
+    return Started(engine, ending, ready - began, ready)
+
+
+def drive_engine(
+    started: Started,
+    folder: Path,
+    prompts: Iterable[tuple[int, Sequence[int]] | None],
+    record: Callable[[list[Receipt]], None],
+    terminal: Terminal,
+    *,
+    compared: Sequence[int] = (),
+    stopping: Callable[[], bool] = lambda: False,
+) -> int:
+    """Have an engine compute `prompts` into `folder`, and end it; gives the number of its ranks.
+
+    Args:
+        started: the engine.
+        folder: of the samples.
+        prompts: index and token ids; None for the time being.
+        record: takes receipts of samples that became durable.
+        terminal: for people.
+        compared: samples of which rows are compared between ranks.
+        stopping: whether the end was asked for otherwise than by a signal.
+
+    Raises:
+        StorageError: the sink could not write.
+        EngineError: the engine failed.
+    """
+    engine, ending = started.engine, started.ending
+
+    def take(receipts: list[Receipt]) -> None:
+        engine.compare_ranks()
+        record(receipts)
+
+    try:
+        with ending.while_running(), signals.watched(engine.processes):
+            try:
+                found = engine.open(folder, compared)
+                for rank in found:
+                    terminal.event("rank ready", **rank)
+                drive.drive(engine, prompts, engine.limits(), take, lambda: ending.asked() or stopping())
+            finally:
+                if signals.alive(engine.processes) and not isinstance(sys.exception(), KeyboardInterrupt):
+                    with contextlib.suppress(Exception):
+                        engine.leave()
+    finally:
+        engine.shut_down()
+    return len(found)
+
+
 def run(context: Context, terminal: Terminal, work: Work) -> dict[str, Any]:
     """Compute what remains; rate and times, or nothing when nothing remains.
 
@@ -66,14 +157,8 @@ def run(context: Context, terminal: Terminal, work: Work) -> dict[str, Any]:
     """
     if not work.remaining:
         return {}
-    began = time.monotonic()
-    dtype = arithmetic.engine_dtype(context.recipe.target.dtype, context.device)
-    settings = Settings(context.target, context.facts, context.recipe, max(work.lengths), dtype)
-    ending = signals.Ending()
-    with ending.while_starting():
-        engine = VllmEngine(settings, top_tokens.choose(work.lengths, work.indices))
-    ready = time.monotonic()
-    terminal.line(f"extract: engine ready after {ready - began:.1f} s")
+    started = start(context, terminal, work.lengths, work.indices)
+    engine = started.engine
     keep = work.manifest.with_name(progress.FILE)
     shown = progress.Progress(
         work.folder, len(work.remaining), work.tokens, terminal.progress, keep, metrics=work.metrics
@@ -81,31 +166,19 @@ def run(context: Context, terminal: Terminal, work: Work) -> dict[str, Any]:
 
     def record(receipts: list[Receipt]) -> None:
         if engine.answers:
-            answers, engine.answers = engine.answers, {}
-            top_tokens.append(work.manifest.with_name(top_tokens.FILE), answers)
-        engine.compare_ranks()
+            top_tokens.append(work.manifest.with_name(top_tokens.FILE), engine.take_answers())
         manifest.append(work.manifest, receipts)
         shown.count(receipts, len(engine.in_flight))
 
-    try:
-        with ending.while_running(), signals.watched(engine.processes):
-            try:
-                found = engine.open(work.folder, work.remaining[: work.check_ranks])
-                for rank in found:
-                    terminal.event("rank ready", **rank)
-                drive.drive(engine, work.prompts(), engine.limits(), record, ending.asked)
-            finally:
-                if signals.alive(engine.processes) and not isinstance(sys.exception(), KeyboardInterrupt):
-                    with contextlib.suppress(Exception):
-                        engine.leave()
-    finally:
-        engine.shut_down()
-    if ending.number is not None and shown.samples < len(work.remaining):
+    compared = work.remaining[: work.check_ranks]
+    ranks = drive_engine(started, work.folder, work.prompts(), record, terminal, compared=compared)
+    number = started.ending.number
+    if number is not None and shown.samples < len(work.remaining):
         done = f"{shown.samples} of {len(work.remaining)} samples were made, all of them recorded"
-        raise signals.StoppedError(ending.number, done)
-    seconds = time.monotonic() - ready
+        raise signals.StoppedError(number, done)
+    seconds = time.monotonic() - started.ready
     if work.check_ranks:
-        terminal.line(f"extract: {engine.rows_compared} rows are the same on {len(found)} ranks, bit for bit")
+        terminal.line(f"extract: {engine.rows_compared} rows are the same on {ranks} ranks, bit for bit")
     lost = dict(zip(context.recipe.layers.captured(context.facts.num_layers), engine.lost, strict=False))
     for layer, (error, cosine) in lost.items():
         terminal.line(f"extract: FP8 costs layer {layer} a relative error of {error:.2%}, least cosine {cosine:.5f}")
@@ -113,5 +186,5 @@ def run(context: Context, terminal: Terminal, work: Work) -> dict[str, Any]:
         **({"fp8": {str(layer): values for layer, values in lost.items()}} if lost else {}),
         "tokens_per_second": round(shown.tokens / seconds, 1),
         "seconds": round(seconds, 1),
-        "engine_start_seconds": round(ready - began, 1),
+        "engine_start_seconds": round(started.seconds, 1),
     }

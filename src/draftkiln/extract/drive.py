@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from draftkiln.extract.manifest import Receipt
 
 _REPORT_SECONDS = 0.25
+_IDLE_SECONDS = 0.02
+"""Between two looks for a prompt while the engine has none."""
 _STEPS_IN_FLIGHT = 2
 """Steps that an engine with asynchronous scheduling has begun at a time."""
 
@@ -77,12 +79,14 @@ class Limits:
 
 def drive(
     engine: Engine,
-    prompts: Iterable[tuple[int, Sequence[int]]],
+    prompts: Iterable[tuple[int, Sequence[int]] | None],
     limits: Limits,
     record: Callable[[list[Receipt]], None],
     stopping: Callable[[], bool] = lambda: False,
 ) -> None:
     """Compute all of `prompts` (index and token ids); once `stopping` says so, only what the engine is computing.
+
+    Where more prompts may follow later, `prompts` gives None for the time being.
 
     Raises:
         StorageError: the sink could not write.
@@ -91,8 +95,7 @@ def drive(
     asked: dict[int, tuple[int, str]] = {}
     costs: dict[int, int] = {}
     held = 0
-    remaining = iter(prompts)
-    following = next(remaining, None)
+    ahead = _Ahead(prompts)
     reported = time.monotonic()
     cancelled: set[int] = set()
     while True:
@@ -100,7 +103,7 @@ def drive(
             cancelled.update(_beyond(costs, _STEPS_IN_FLIGHT * limits.step))
             engine.cancel(sorted(cancelled))
             costs = {index: cost for index, cost in costs.items() if index not in cancelled}
-        while following is not None and not stopping():
+        while not stopping() and (following := ahead.look()) is not None:
             index, token_ids = following
             cost = limits.cost(len(token_ids))
             if costs and (held + cost > limits.tokens or len(costs) >= limits.samples):
@@ -109,11 +112,14 @@ def drive(
             costs[index] = cost
             held += cost
             engine.add(index, token_ids)
-            following = next(remaining, None)
-        if not costs:
+            ahead.take()
+        if costs:
+            for index in engine.step():
+                held -= costs.pop(index)
+        elif ahead.over or stopping():
             break
-        for index in engine.step():
-            held -= costs.pop(index)
+        else:
+            time.sleep(_IDLE_SECONDS)
         if time.monotonic() - reported >= _REPORT_SECONDS:
             _take(engine.report(), asked, record)
             reported = time.monotonic()
@@ -125,6 +131,27 @@ def drive(
             why="rows were not captured",
             fix="run `draftkiln preflight` on this stack; nothing of these samples was recorded",
         )
+
+
+class _Ahead:
+    """The next prompt, looked at before it is taken."""
+
+    def __init__(self, prompts: Iterable[tuple[int, Sequence[int]] | None]) -> None:
+        self.over = False
+        self._prompts = iter(prompts)
+        self._next: tuple[int, Sequence[int]] | None = None
+
+    def look(self) -> tuple[int, Sequence[int]] | None:
+        """The next prompt; None when there is none, for the time being or at all."""
+        if self._next is None and not self.over:
+            try:
+                self._next = next(self._prompts)
+            except StopIteration:
+                self.over = True
+        return self._next
+
+    def take(self) -> None:
+        self._next = None
 
 
 def _beyond(costs: dict[int, int], tokens: int) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ class Settings:
         recipe: names layers, parallelism and the tokens of a step.
         longest: tokens of the longest sample.
         dtype: that it computes in.
+        executor: vLLM's own way to run its workers, `ray` where one engine spreads over hosts; None: its choice.
     """
 
     target: Path
@@ -45,6 +47,7 @@ class Settings:
     recipe: Recipe
     longest: int
     dtype: str
+    executor: str | None = None
 
     def arguments(self) -> dict[str, Any]:
         """Arguments of vLLM's `EngineArgs`."""
@@ -67,6 +70,7 @@ class Settings:
             "enforce_eager": True,
             "disable_log_stats": True,
             "worker_extension_cls": EXTENSION,
+            **({"distributed_executor_backend": self.executor} if self.executor else {}),
         }
 
 
@@ -78,7 +82,7 @@ class VllmEngine:
         asked: samples whose most likely next tokens it is asked for as well.
 
     Attributes:
-        answers: these tokens, by index of the sample, as soon as a sample is computed; for whoever takes them out.
+        answers: these tokens, by index of the sample, as soon as a sample is computed and until they are taken.
         lost: what the storage loses of each slot, as relative error and least cosine; empty when nothing is.
         rows_compared: rows that all ranks were found to have alike.
 
@@ -151,8 +155,9 @@ class VllmEngine:
         extract, cpus = recipe.extract, sorted(os.sched_getaffinity(0))
         shape = facts.hidden_size, extract.writers, extract.token_budget
         self._compared, self._comparing = set(compared), bool(compared)
+        driver = os.getpid(), socket.gethostname()
         return self._call(
-            "_sink_open", ids, str(folder), *shape, os.getpid(), cpus, extract.storage, sorted(self._compared)
+            "_sink_open", ids, str(folder), *shape, *driver, cpus, extract.storage, sorted(self._compared)
         )
 
     def add(self, index: int, token_ids: Sequence[int]) -> None:
@@ -178,6 +183,11 @@ class VllmEngine:
         self.in_flight.difference_update(finished)
         self._compared.difference_update(finished)
         return finished
+
+    def take_answers(self) -> dict[int, list[int]]:
+        """The answers since the last call."""
+        found, self.answers = self.answers, {}
+        return found
 
     def report(self) -> Report:
         """Ask the sink."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import threading
 from functools import partial
 from pathlib import Path
@@ -57,6 +58,7 @@ class SinkExtension(custom_worker.HiddenStatesWorkerExtension):  # type: ignore[
         writers: int,
         step_tokens: int,
         driver: int,
+        host: str,
         cpus: list[int],
         storage: str = "bfloat16",
         compared: Sequence[int] = (),
@@ -70,6 +72,7 @@ class SinkExtension(custom_worker.HiddenStatesWorkerExtension):  # type: ignore[
             writers: threads that write.
             step_tokens: most tokens of a step.
             driver: process that records receipts; without it nothing is to be written any more.
+            host: that it runs on; on another one whoever started the worker ends it.
             cpus: that the writers may run on; the engine binds itself, and with it every thread it starts, to one.
             storage: type that states are stored in.
             compared: samples of which every rank keeps fingerprints of rows, to be compared between ranks.
@@ -82,7 +85,8 @@ class SinkExtension(custom_worker.HiddenStatesWorkerExtension):  # type: ignore[
         if not hasattr(self, "_sink_kept"):
             # Ctrl-C goes to the whole foreground group, but it is the driver that ends an extraction.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-            threading.Thread(target=_die_with, args=(os.pidfd_open(driver),), daemon=True).start()
+            if host == socket.gethostname():
+                threading.Thread(target=_die_with, args=(os.pidfd_open(driver),), daemon=True).start()
             self._setup_hidden_states_capture(layer_ids)
             if compared and not self._sink_writes:
                 self._sink_hook(layer_ids)

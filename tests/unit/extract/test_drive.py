@@ -1,5 +1,7 @@
 """The driver's loop: bounded, without barriers, and never a receipt that was not asked for."""
 
+import itertools
+
 import pytest
 
 from draftkiln.errors import EngineError, StorageError
@@ -111,3 +113,28 @@ def test_what_is_in_flight_is_finished_when_the_end_is_asked_for():
     # Two steps of 15 tokens may have begun: the three samples in them are finished, the rest is taken back.
     assert engine.cancelled == [13]
     assert [receipt.index for receipt in recorded] == list(range(13))
+
+
+def test_prompts_that_come_later_are_waited_for_and_what_is_durable_is_recorded_meanwhile():
+    engine, recorded, seen = Engine(), [], []
+
+    def later():
+        for index, ids in prompts(6):
+            if index in {2, 5}:
+                for _ in range(4):
+                    yield None
+                seen.append([receipt.index for receipt in recorded])
+            yield index, ids
+
+    drive.drive(engine, later(), drive.Limits(55, 100, 15), recorded.extend)
+    assert [receipt.index for receipt in recorded] == list(range(6))
+    assert seen[0] in ([0], [0, 1])
+    assert seen[1]
+    engine = Engine()
+    drive.drive(engine, iter([None, None]), drive.Limits(55, 100, 15), recorded.extend)
+    assert engine.steps == 0
+
+
+def test_the_end_may_be_asked_for_while_no_prompt_has_come():
+    asked = iter([False] * 6)
+    drive.drive(Engine(), itertools.repeat(None), drive.Limits(55, 100, 15), [].extend, lambda: next(asked, True))
