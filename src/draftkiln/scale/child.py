@@ -70,8 +70,8 @@ class Child:
             self.process.kill()
 
     def _listen(self, stream: IO[bytes] | None) -> None:
-        with stream or contextlib.nullcontext([]) as lines:
-            for line in lines:
+        with contextlib.ExitStack() as stack:
+            for line in stack.enter_context(stream) if stream else ():
                 with self._news:
                     self._take(json.loads(line))
                     self._fresh = True

@@ -63,7 +63,9 @@ def packages(stack: Stack) -> str:
     """Whether this environment holds the locked versions, or which ones differ."""
     here = Platform(f"{sys.version_info.major}.{sys.version_info.minor}", platform.machine())
     locked = {package.name: package.version for package in read_lock(stack.requirements, here)}
-    installed = {canonicalize_name(item.metadata["Name"]): item.version for item in importlib.metadata.distributions()}
+    installed: dict[str, str] = {
+        canonicalize_name(item.metadata["Name"]): item.version for item in importlib.metadata.distributions()
+    }
     wrong = [
         f"{name} {installed.get(name, 'absent')}, locked {version}"
         for name, version in sorted(locked.items())
