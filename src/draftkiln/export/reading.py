@@ -102,9 +102,9 @@ def read(folder: Path) -> Draft:
     problems: list[str] = []
     config = _config(folder, problems)
     tensors, files = _weights(folder, problems)
-    if config and tensors:
+    if config is not None and tensors:
         problems += _fit(config, tensors)
-    return Draft(folder, config, tensors, files, tuple(problems))
+    return Draft(folder, config or {}, tensors, files, tuple(problems))
 
 
 def format_of(config: Mapping[str, Any], tensors: check.Header) -> str:
@@ -118,16 +118,16 @@ def format_of(config: Mapping[str, Any], tensors: check.Header) -> str:
     return HUGGING_FACE if any(name.startswith(layout.SGLANG_LAYER) for name in tensors) else UNKNOWN
 
 
-def _config(folder: Path, problems: list[str]) -> dict[str, Any]:
+def _config(folder: Path, problems: list[str]) -> dict[str, Any] | None:
     file = folder / "config.json"
     if not file.is_file():
         problems.append("config.json is not there")
-        return {}
+        return None
     try:
         return read_json(file)
     except Exception as error:  # noqa: BLE001 - a broken file must not keep the rest from being told
         problems.append(f"config.json cannot be read: {getattr(error, 'why', error)}")
-        return {}
+        return None
 
 
 def _weights(folder: Path, problems: list[str]) -> tuple[check.Header, dict[str, int]]:

@@ -92,7 +92,7 @@ def _of_stage(left: Records, right: Records, stage: str) -> Iterator[Difference]
     one, other = _record(left, stage), _record(right, stage)
     if one["state"] != other["state"]:
         yield Difference(RESULTS, stage, "state", one["state"], other["state"])
-    if "not begun" in {one["state"], other["state"]}:
+    if not {one["state"], other["state"]} <= {"done", "begun"}:
         return
     for path, before, now in rundir.changes(one["inputs"], other["inputs"]):
         follows = path.endswith(_RECORD) or (path == "dataset_sha256" and stage != "prepare")
