@@ -16,7 +16,8 @@ import ray_driver
 
 from draftkiln.extract import manifest
 
-pytestmark = pytest.mark.ray
+# The warnings here are those of Ray and its neighbours.
+pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("default")]
 RECOVERY_SECONDS = 10.0
 
 

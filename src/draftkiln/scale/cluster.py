@@ -51,6 +51,8 @@ def connected(address: str, tell: Callable[[str], None]) -> Iterator[None]:
         SystemMissingError: Ray is not installed, or there is no cluster.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray would hide all devices from an actor that asks for none, also from the engine beside it.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray
     except ImportError as error:
