@@ -90,7 +90,8 @@ def read(folder: Path, context: Context) -> Counter[int] | None:
         "tokenizer_sha256": durable.sha256_json(tokenizer.hashes(context.target)),
         "target_vocab_size": context.facts.vocab_size,
     }
-    if other := [f"{name} {found.get(name)}, now {value}" for name, value in wanted.items() if found.get(name) != value]:
+    pairs = ((name, found.get(name), value) for name, value in wanted.items())
+    if other := [f"{name} {there}, now {value}" for name, there, value in pairs if there != value]:
         raise RunDirectoryError(
             f"{file}: tokens were not counted for this dataset and target",
             why="; ".join(other),

@@ -63,9 +63,9 @@ def test_case_46_arguments_as_object_and_as_text_give_the_same_ids():
 
 
 def test_case_46_a_template_that_pastes_arguments_gets_their_text():
-    assert toolcalls.style_of(Template(Tokenizer(hermes), {"paste": True})) == ("text", None)
+    assert toolcalls.style_of(Template(Tokenizer(hermes), {"paste": True})) == toolcalls.Style("text", None)
     assert made(row(), paste=True).input_ids
-    assert toolcalls.style_of(Template(Tokenizer(hermes))) == ("object", None)
+    assert toolcalls.style_of(Template(Tokenizer(hermes))) == toolcalls.Style("object", None)
 
 
 def test_a_template_with_a_form_of_its_own_for_arguments_gets_objects_and_pythons_form_is_none():
@@ -81,7 +81,7 @@ def test_a_template_with_a_form_of_its_own_for_arguments_gets_objects_and_python
         turns = [{"role": turn["role"], "content": body(turn)} for turn in messages]
         return chatml(turns, add_generation_prompt=add_generation_prompt)
 
-    assert toolcalls.style_of(Template(Tokenizer(tagged))) == ("object", None)
+    assert toolcalls.style_of(Template(Tokenizer(tagged))) == toolcalls.Style("object", None)
     assert toolcalls.style_of(Template(Tokenizer(tagged), {"form": "{2}"})) is None
 
 
@@ -90,7 +90,7 @@ def test_a_template_that_looks_into_the_content_beside_a_call_gets_an_empty_one(
         assert all("<|" not in turn["content"] for turn in messages)
         return hermes(messages, add_generation_prompt=add_generation_prompt, tools=tools)
 
-    assert toolcalls.style_of(Template(Tokenizer(looking))) == ("object", "")
+    assert toolcalls.style_of(Template(Tokenizer(looking))) == toolcalls.Style("object", "")
     assert made(row(), looking).input_ids
 
 
