@@ -20,8 +20,12 @@ SAMPLES, TOKENS = 48, 96
 def draftkiln(*words):
     done = subprocess.run(
         [sys.executable, "-m", "draftkiln", *map(str, words)],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, env={**os.environ, "DRAFTKILN_STACK": ""},
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "DRAFTKILN_STACK": ""},
+    )
     assert done.returncode == 0, done.stderr + done.stdout
     return done.stdout
 
