@@ -214,7 +214,8 @@ def _fit(config: Mapping[str, Any], tensors: check.Header) -> Iterator[str]:
     elif isinstance(config.get("transformer_layer_config"), dict):
         if not config.get("eagle_aux_hidden_state_layer_ids"):
             yield "eagle_aux_hidden_state_layer_ids is not written: vLLM takes its own, whatever it was trained on"
-        yield from check.config_problems({**dict.fromkeys(layout.OFF_FLAGS, False), **config})  # absent ones are off in vLLM
+        off = dict.fromkeys(layout.OFF_FLAGS, False)  # what vLLM takes where nothing is written
+        yield from check.config_problems({**off, **config})
 
 
 def _nested(config: Mapping[str, Any]) -> dict[str, Any]:
