@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from draftkiln.stagelog import Terminal
 
-_KEPT_VERSION = 2
+_KEPT_VERSION = 3
 """Of the file that keeps the target's own answers."""
 
 
@@ -58,7 +58,7 @@ def answer(what: str, job: Job, answers: Path, terminal: Terminal, *, timeout: f
         EngineError: it did not start, died, or took longer than `timeout` seconds; nothing is written then.
     """
     ways = f", {len(job.samplings)} times" if len(job.samplings) > 1 else ""
-    terminal.line(f"evaluate: {sum(map(len, job.sets.values()))} prompts{ways}, the target {what}")
+    terminal.line(f"evaluate: {sum(len(prompts) for _, prompts in job.sets)} prompts{ways}, the target {what}")
     request = answers.with_name(f"{answers.stem}-job.json")
     durable.write_json(request, asdict(job))
     answers.unlink(missing_ok=True)

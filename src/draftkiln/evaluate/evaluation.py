@@ -61,7 +61,7 @@ def evaluate_draft(
         target=str(context.target),
         draft=str(draft.absolute()),
         num_draft_tokens=asked.num_draft_tokens,
-        sets=sets,
+        sets=list(sets.items()),
         samplings=[GREEDY, *(Sampling(one.temperature, one.top_p, one.seed) for one in asked.sampled)],
         max_tokens=asked.max_tokens,
         ignore_eos=asked.ignore_eos,
@@ -117,7 +117,7 @@ def _prompt_files(recipe: Recipe, run: Path, terminal: Terminal) -> list[PromptF
 def _refuse_unfit(job: Any, context: Context) -> None:
     positions = context.facts.max_positions
     beyond = job.max_tokens + job.num_draft_tokens + 1
-    for name, rows in job.sets.items():
+    for name, rows in job.sets:
         longest = positions - beyond if positions else max(map(len, rows))
         prompts.refuse_unfit(name, rows, vocab_size=context.facts.vocab_size, longest=longest)
 

@@ -53,8 +53,9 @@ class Job:
     draft: str | None
     """Folder of the draft in a layout that vLLM loads; None: the target alone."""
     num_draft_tokens: int
-    sets: dict[str, list[list[int]]]
-    """Token ids of the prompts, by the name of their set."""
+    sets: list[tuple[str, list[list[int]]]]
+    """Names of the prompt sets and the token ids of their prompts, in the order in which they are answered. No mapping:
+    files of this project are written with sorted keys, and the first set is the one that stands for the whole."""
     samplings: list[Sampling]
     max_tokens: int
     ignore_eos: bool
@@ -67,13 +68,14 @@ class Job:
     @property
     def max_model_len(self) -> int:
         """Room for the longest prompt, its answer, and the drafts beyond it."""
-        longest = max(len(prompt) for prompts in self.sets.values() for prompt in prompts)
+        longest = max(len(prompt) for _, prompts in self.sets for prompt in prompts)
         return longest + self.max_tokens + self.num_draft_tokens + 1
 
     @classmethod
     def of_json(cls, value: dict[str, Any]) -> Job:
         """The job that `dataclasses.asdict` made `value` of."""
-        return cls(**{**value, "samplings": [Sampling(**one) for one in value["samplings"]]})
+        samplings = [Sampling(**one) for one in value["samplings"]]
+        return cls(**{**value, "sets": [(name, rows) for name, rows in value["sets"]], "samplings": samplings})
 
 
 @dataclass(frozen=True)
@@ -124,25 +126,57 @@ def _answer(job: Job) -> Answers:
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     import vllm
 
+    if job.draft is not None and any(sampling.temperature for sampling in job.samplings):
+        _refuse_garbled_sampling()
     engine = vllm.LLM(**_engine_arguments(job))
     warm = vllm.SamplingParams(temperature=0.0, max_tokens=_WARM_TOKENS, ignore_eos=True)
-    first = next(iter(job.sets.values()))[0]
+    first = job.sets[0][1][0]
     engine.generate([{"prompt_token_ids": first}], warm, use_tqdm=False)
     ready = time.monotonic()
-    rounds = [_round(engine, job, name, sampling) for sampling in job.samplings for name in job.sets]
+    rounds = [_round(engine, job, place, sampling) for sampling in job.samplings for place in range(len(job.sets))]
     return Answers(rounds, ready - began, vllm.__version__)
 
 
-def _round(engine: Any, job: Job, name: str, sampling: Sampling) -> Round:
+def _refuse_garbled_sampling() -> None:
+    """Ask the engine's own function which temperature it divides the logits of drafted tokens by.
+
+    The CPU kernel of vLLM 0.32.0 (`utils/cpu_triton_utils.py`, `_expand_kernel_impl`) writes temperatures into a copy
+    that it throws away, so that drafted tokens are judged by unwritten memory: next to none is accepted, and the
+    answers are not drawn from the target's distribution.
+
+    Raises:
+        RuntimeError: it is another one than was asked for.
+    """
+    try:
+        import torch
+        from vllm.platforms import current_platform
+        from vllm.v1.sample.rejection_sampler import expand_batch_to_tokens
+
+        if not current_platform.is_cpu():
+            return
+        current_platform.import_kernels()
+        current_platform.register_triton_kernel_overrides()
+    except (ImportError, AttributeError):  # an engine that has no such kernels of its own
+        return
+    asked = torch.tensor([0.5, 0.25])
+    if expand_batch_to_tokens(asked, torch.tensor([2, 3], dtype=torch.int32), 3).tolist() != [0.5, 0.5, 0.25]:
+        raise RuntimeError(
+            "this vLLM garbles the temperature of drafted tokens on a CPU, so that sampled answers mean nothing: "
+            "remove evaluate.sampled, or evaluate on a GPU's stack"
+        )
+
+
+def _round(engine: Any, job: Job, place: int, sampling: Sampling) -> Round:
     from vllm import SamplingParams
 
-    prompts: Any = [{"prompt_token_ids": ids} for ids in job.sets[name]]
+    name, rows = job.sets[place]
+    prompts: Any = [{"prompt_token_ids": ids} for ids in rows]
     wanted = {"max_tokens": job.max_tokens, "ignore_eos": job.ignore_eos, "temperature": sampling.temperature}
     if sampling.temperature:
         wanted["top_p"] = sampling.top_p
     parameters = [
-        SamplingParams(**wanted, seed=sampling.seed + place if sampling.temperature else None)
-        for place in range(len(prompts))
+        SamplingParams(**wanted, seed=sampling.seed + number if sampling.temperature else None)
+        for number in range(len(prompts))
     ]
     before = _counters(engine) if job.draft else {}
     began = time.monotonic()

@@ -18,7 +18,7 @@ def job(target: Path) -> Job:
         target=str(target),
         draft="draft",
         num_draft_tokens=3,
-        sets={"one": [[1, 2], [5]], "two": [[9]]},
+        sets=[("two", [[1, 2], [5]]), ("one", [[9]])],
         samplings=[GREEDY, Sampling(0.8, 0.9, 40)],
         max_tokens=4,
         ignore_eos=False,
@@ -37,10 +37,10 @@ def terminal() -> Terminal:
 def test_every_set_is_answered_once_for_each_way_of_sampling_and_counted_apart(stub_vllm: Path, tmp_path: Path):
     found = engines.answer("with the draft", job(stub_vllm), tmp_path / "drafted.json", terminal())
     assert [(one.set, str(one.sampling)) for one in found.rounds] == [
-        ("one", "greedy"),
         ("two", "greedy"),
-        ("one", "temperature 0.8, top_p 0.9, seed 40"),
+        ("one", "greedy"),
         ("two", "temperature 0.8, top_p 0.9, seed 40"),
+        ("one", "temperature 0.8, top_p 0.9, seed 40"),
     ]
     assert found.rounds[0].outputs == [[1, 2, 3, 4], [5, 6, 7, 8]]
     assert [output[-1] for output in found.rounds[2].outputs] == [40, 41]  # a seed of its own for each prompt

@@ -38,7 +38,7 @@ def context(stub_vllm: Path, tmp_path: Path) -> Context:
         "evaluate": {
             "prompts": 2,
             "max_tokens": 6,
-            "sets": [{"name": "own", "path": str(tmp_path / "q.jsonl"), "form": "messages"}],
+            "sets": [{"name": "a-own", "path": str(tmp_path / "q.jsonl"), "form": "messages"}],
             "sampled": [{"temperature": 0.7, "seed": 3}],
         },
     }
@@ -73,7 +73,7 @@ def test_a_result_file_holds_every_set_and_way_of_sampling_with_what_they_were_m
     found, told = measured(context, draft, tmp_path / "out")
     report = json.loads((tmp_path / "out" / "result.json").read_text())
     assert [(one["set"], one["sampling"]["temperature"]) for one in report["sets"]] == [
-        ("held-out", 0.0), ("own", 0.0), ("held-out", 0.7), ("own", 0.7)
+        ("held-out", 0.0), ("a-own", 0.0), ("held-out", 0.7), ("a-own", 0.7)
     ]  # fmt: skip
     assert [one["lossless"] for one in report["sets"]] == [True, True, None, None]
     assert (report["acceptance_length"], report["acceptance_per_position"]) == (2.5, [0.8, 0.5, 0.2])
@@ -85,7 +85,7 @@ def test_a_result_file_holds_every_set_and_way_of_sampling_with_what_they_were_m
     assert {len(one["file_sha256"]) for one in report["sets"]} == {64}
     assert (report["stack"], report["requirements_sha256"], report["vllm"]) == ("b", "r", "stub")
     assert found["acceptance_length"] == 2.5
-    assert "own (1 prompts, temperature 0.7): acceptance length 2.500 (0.80, 0.50, 0.20; 10 drafts" in told
+    assert "a-own (1 prompts, temperature 0.7): acceptance length 2.500 (0.80, 0.50, 0.20; 10 drafts" in told
 
 
 def test_a_lossy_draft_is_refused_with_the_first_difference_and_the_result_is_kept(
@@ -140,7 +140,7 @@ def test_a_draft_in_the_layout_of_sglang_is_taken(draft, context):
 
 def test_a_prompt_too_long_for_the_target_is_refused_before_an_engine_starts(context, draft, tmp_path):
     (tmp_path / "q.jsonl").write_text(json.dumps({"prompt_token_ids": [1] * 60}) + "\n")
-    with pytest.raises(ProblemsError, match="set own, prompt 0: 60 tokens, at most 54 fit"):
+    with pytest.raises(ProblemsError, match="set a-own, prompt 0: 60 tokens, at most 54 fit"):
         measured(context, draft, tmp_path / "out")
 
 

@@ -26,6 +26,9 @@ class Stub(ThreadingHTTPServer):
         self.__dict__.update(behaviour)
         self.lock, self.requests, self.generated, self.steps, self.keys = threading.Lock(), [], 1000, 100, set()
 
+    def handle_error(self, request, client_address):
+        """A client that went away is what some tests are about."""
+
     @property
     def url(self):
         return f"http://127.0.0.1:{self.server_port}"
