@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from draftkiln.scale.places import Start
 
 _LOCAL = "local"
+_CONNECT_SECONDS = 5.0
 _OBJECTS_BYTES = 80 << 20
 """Ray's store of objects on a cluster of this host alone; receipts are all that goes through it."""
 
@@ -59,6 +61,7 @@ def connected(address: str, tell: Callable[[str], None]) -> Iterator[None]:
         raise SystemMissingError(
             "Ray is not installed here", why=str(error), fix="pip install 'draftkiln[ray]' on every host"
         ) from error
+    _refuse_unreachable(address)
     common = {"log_to_driver": False, "logging_level": "warning", "configure_logging": False}
     try:
         if address == _LOCAL:
@@ -71,16 +74,31 @@ def connected(address: str, tell: Callable[[str], None]) -> Iterator[None]:
         else:
             ray.init(address=address, **common)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise SystemMissingError(
-            f"cannot join the Ray cluster at {address}",
-            why=" ".join(str(error).split()),
-            fix="start one (`ray start --head`, then `ray start --address=HEAD:6379` on each host), or --ray local",
-        ) from error
+        raise _no_cluster(address, error) from error
     tell(f"extract: Ray {ray.__version__}, {_resources(ray.cluster_resources())}")
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _refuse_unreachable(address: str) -> None:
+    """Ray itself tries for minutes, and ends the process of whoever asked."""
+    host, colon, port = address.rpartition(":")
+    if not colon or "://" in address or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
+    except OSError as error:
+        raise _no_cluster(address, error) from error
+
+
+def _no_cluster(address: str, error: Exception) -> SystemMissingError:
+    return SystemMissingError(
+        f"cannot join the Ray cluster at {address}",
+        why=" ".join(str(error).split()),
+        fix="start one (`ray start --head`, then `ray start --address=HEAD:6379` on each host), or --ray local",
+    )
 
 
 def _resources(found: Mapping[str, float]) -> str:

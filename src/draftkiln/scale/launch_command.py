@@ -123,10 +123,7 @@ def job(arguments: argparse.Namespace) -> Job:
 
 
 def _devices(recipe: Recipe, stage: str) -> int:
-    if stage == "extract":
-        return recipe.target.tensor_parallel_size
-    found: int = recipe.train.model_dump().get("devices", 1)
-    return found
+    return recipe.target.tensor_parallel_size if stage == "extract" else recipe.train.devices
 
 
 def _command(arguments: argparse.Namespace) -> str:
