@@ -91,7 +91,7 @@ def _refuse_other_than_file(folder: Path, tokenizer: Any) -> None:
         raise TargetError(
             f"{folder}: {type(tokenizer).__name__} gives other token ids than the target's tokenizer.json",
             why="transformers builds the tokenizer anew for the class that tokenizer_config.json names",
-            fix="give config.json its model_type, or let tokenizer_class be PreTrainedTokenizerFast (the file as it is)",
+            fix="give config.json its model_type, or let tokenizer_class be PreTrainedTokenizerFast, the file as it is",
         )
 
 
