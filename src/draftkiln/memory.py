@@ -1,4 +1,4 @@
-"""Peak memory of this process and all its descendants, sampled from /proc."""
+"""Peak memory of a process and all its descendants, sampled from /proc."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ class Peak:
 
     What processes may share is counted once, as the largest share of one of them: the exact measure,
     the proportional set size, costs the kernel a walk through every page.
+
+    Args:
+        root: process that is measured with its descendants; default: this one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, root: int | None = None) -> None:
         self.bytes = 0
+        self._root = root or os.getpid()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
@@ -38,7 +42,7 @@ class Peak:
 
     def _sample(self) -> None:
         while not self._stop.wait(_INTERVAL_S):
-            pages = [_pages(pid) for pid in descendants(os.getpid())]
+            pages = [_pages(pid) for pid in descendants(self._root)]
             now = sum(own for own, _ in pages) + max((shared for _, shared in pages), default=0)
             self.bytes = max(self.bytes, now * _PAGE)
 

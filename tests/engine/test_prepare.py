@@ -189,6 +189,9 @@ def test_where_cuts_are_not_certain_none_are_used(found):
 def test_deepseeks_own_tokenizer_is_loaded_as_its_file_says(found):
     assert found["cuts"]["deepseek proof"] == "incremental rendering"
     assert all(found["cuts"]["deepseek ids"])
+    # transformers 5 builds another tokenizer from this file where config.json speaks of a Llama
+    told = found["cuts"]["other class"]
+    assert told == "no error" or "gives other token ids than the target's tokenizer.json" in told
 
 
 def test_case_46_rows_give_the_same_ids_and_masks_in_every_container(forms):

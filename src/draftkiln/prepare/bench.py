@@ -7,7 +7,6 @@ rendering server for every prefix of a conversation; it gets vLLM's own, the one
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -162,13 +161,15 @@ def theirs(target: Path, file: Path, folder: Path, rows: int, workers: int) -> d
 
 def _measured(line: list[str], rows: int, log: Path) -> dict[str, Any]:
     began = time.monotonic()
-    with memory.Peak() as peak, log.open("wb") as output:
-        done = subprocess.run(
-            line, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False, env={**os.environ}
-        )
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=output, stderr=output) as started,
+        memory.Peak(started.pid) as peak,
+    ):
+        code = started.wait()
     seconds = time.monotonic() - began
-    if done.returncode:
-        raise DataError(f"exit code {done.returncode} of {' '.join(line[:4])} …", fix=f"its output is in {log}")
+    if code:
+        raise DataError(f"exit code {code} of {' '.join(line[:4])} …", fix=f"its output is in {log}")
     return {
         "rows": rows,
         "seconds": round(seconds, 1),

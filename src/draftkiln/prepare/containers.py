@@ -170,7 +170,8 @@ def _parquet(path: Path) -> Iterator[Placed]:
     from pyarrow import parquet
 
     try:
-        file = parquet.ParquetFile(path, buffer_size=_BLOCK)  # else a column of a row group is read as a whole
+        # else a row group is read as a whole
+        file = parquet.ParquetFile(path, buffer_size=_BLOCK, pre_buffer=False)
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(path, str(error)) from error
     with file:

@@ -29,6 +29,8 @@ FILES = (
 _GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
 """The class that wraps a tokenizer.json, as transformers 4 and 5 name it."""
 _NO_LIMIT = int(1e30)
+_SPECIMEN = "How  are\tyou?\n\n 12345 don't_know, naïve 你好"
+"""A text on which tokenizers differ that split words, digits, spaces or scripts in other ways."""
 
 
 def close_stdin() -> None:
@@ -60,10 +62,37 @@ def load(folder: Path, *, trust_remote_code: bool) -> Any:
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 str(folder), trust_remote_code=trust_remote_code, local_files_only=True
             )
+            _refuse_other_than_file(folder, tokenizer)
+    except TargetError:
+        raise
     except Exception as error:  # remote code fails in any way it likes
         raise _not_loaded(folder, error, trust_remote_code=trust_remote_code) from error
     tokenizer.model_max_length = _NO_LIMIT
     return tokenizer
+
+
+def _refuse_other_than_file(folder: Path, tokenizer: Any) -> None:
+    """Hold a tokenizer that transformers builds from tokenizer.json by its class to that file.
+
+    Raises:
+        TargetError: it gives other ids, as transformers 5 does with DeepSeek-V3's file where config.json names another
+            model.
+    """
+    file = folder / "tokenizer.json"
+    if not (getattr(tokenizer, "is_fast", False) and file.is_file()):
+        return
+    from tokenizers import Tokenizer
+
+    written = Tokenizer.from_file(str(file))
+    written.no_padding()
+    written.no_truncation()
+    wanted = written.encode(_SPECIMEN, add_special_tokens=False).ids
+    if tokenizer(_SPECIMEN, add_special_tokens=False)["input_ids"] != wanted:
+        raise TargetError(
+            f"{folder}: {type(tokenizer).__name__} gives other token ids than the target's tokenizer.json",
+            why="transformers builds the tokenizer anew for the class that tokenizer_config.json names",
+            fix="give config.json its model_type, or let tokenizer_class be PreTrainedTokenizerFast, the file as it is",
+        )
 
 
 def check_single_tokens(tokenizer: Any, wanted: Mapping[str, int | None]) -> None:

@@ -1,9 +1,11 @@
 """How many ids the beginning of a text has, by cuts at added tokens and by tokenizing it, at every character."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
+from prepare import told
 from prepare_kimi import FORM, write_kimi
 
 from draftkiln.prepare import tokenizer
@@ -51,9 +53,10 @@ def unlike(loaded: Any) -> dict[str, int]:
     return counts | {"overlaps": len(Encoder(loaded).cutting)}
 
 
-def real(folder: Path, package: Path) -> Any:
-    """DeepSeek-V3's tokenizer as its package carries it."""
+def real(folder: Path, package: Path, config: dict[str, str]) -> Any:
+    """DeepSeek-V3's tokenizer as its package carries it, beside a config.json."""
     folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(package / name, folder)
     return tokenizer.load(folder, trust_remote_code=False)
@@ -66,7 +69,7 @@ def outcomes(folder: Path, tokenizers: Path, deepseek: Path, qwen: Path) -> dict
     folder.mkdir()
     write_kimi(folder / "kimi", FORM, (qwen / "resources" / "qwen.tiktoken").read_text())
     kimi = tokenizer.load(folder / "kimi", trust_remote_code=True)
-    v3 = real(folder / "deepseek", deepseek)
+    v3 = real(folder / "deepseek", deepseek, {"model_type": "deepseek_v3"})
     raw = Tokenizer.from_file(str(deepseek / "tokenizer.json"))
     chatml, llama3 = (tokenizer.load(tokenizers / name, trust_remote_code=False) for name in ("chatml", "llama3"))
     return {
@@ -75,6 +78,7 @@ def outcomes(folder: Path, tokenizers: Path, deepseek: Path, qwen: Path) -> dict
         "kimi": compared(kimi, "<|im_user|>", "<|im_end|>"),
         "deepseek": compared(v3, v3.decode([_USER]), v3.eos_token),
         "deepseek proof": Template(v3).prove().method,
+        "other class": told(lambda: real(folder / "llama", deepseek, {"model_type": "llama"})),
         "deepseek ids": [Encoder(v3).ids(text) == raw.encode(text, add_special_tokens=False).ids for text in TEXTS],
         "unlike": unlike(chatml),
     }

@@ -153,7 +153,7 @@ def outcomes(folder: Path) -> dict[str, Any]:
         "fast": loaded.is_fast,
         "off proof": off.prove().method,
         "on proof": told(on.prove),
-        "on prompt": loaded.decode(on.ids([ASKED], generation_prompt=True)),
+        "on prompt": on.text([ASKED], generation_prompt=True),
         "off": rendered(loaded, [ASKED, thought, ASKED, thought], thinking=False),
         "tools": rendered(loaded, CALLED, thinking=False),
         "reasoning proof": Template(writes).prove().method,
