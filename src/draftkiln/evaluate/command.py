@@ -67,6 +67,7 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.draft is None:
         body = _stage_body(arguments.timeout)
         code = stage.run("evaluate", arguments, body, error=EngineError, read=_prompt_hashes)
+        _write_cards(arguments)
         _refuse_below(arguments)
         return code
     context = stage.context("evaluate", arguments)
@@ -103,6 +104,15 @@ def _prompt_hashes(recipe: Recipe, _target: Path) -> dict[str, Any]:
     from draftkiln.evaluate import prompts
 
     return {f"prompts.{one.name}": prompts.from_file(one).file_sha256 for one in recipe.evaluate.sets}
+
+
+def _write_cards(arguments: argparse.Namespace) -> None:
+    """Write the draft's model cards again, now with what was measured."""
+    from draftkiln.export import card
+    from draftkiln.recipe.load import load
+    from draftkiln.target import resolve
+
+    card.write(arguments.run, resolve.location(load(arguments.recipe).target.source))
 
 
 def _refuse_below(arguments: argparse.Namespace) -> None:

@@ -50,12 +50,13 @@ class Published:
     config: Mapping[str, Any]
     files: Mapping[str, tuple[str, Path]]
 
-    @property
-    def layer_ids(self) -> list[int] | None:
-        """The auxiliary ids that it names, in vLLM's convention."""
+    def layer_ids(self, architecture: str) -> list[int] | None:
+        """The auxiliary ids that it names, for a target of this architecture, in vLLM's convention."""
         nested = self.config.get("eagle_config") or {}
         found = self.config.get(_IDS) or nested.get(_IDS)
-        return None if found is None else list(found)
+        if found is None or "transformer_layer_config" in self.config:
+            return found
+        return layers.from_sglang_ids(found, architecture)
 
     @property
     def draft_vocab_size(self) -> int:
@@ -123,7 +124,7 @@ def refuse_other(found: Published, recipe: Recipe, facts: TargetFacts, decoder: 
         ProblemsError: of `TrainingError`s.
     """
     texts = [*_target_differences(found, recipe, facts), *_shape_differences(found, recipe, decoder)]
-    ids = found.layer_ids
+    ids = found.layer_ids(facts.architecture)
     shown = ids or list(layers.default_aux_ids(facts.num_layers))
     if shown != list(recipe.layers.aux):
         by = "" if ids else " (it names none, and engines take these)"
@@ -172,28 +173,29 @@ def weights(found: Published) -> dict[str, torch.Tensor]:
 
 
 def apply(model: Any, initial: Mapping[str, torch.Tensor]) -> None:
-    """Give every trained weight of the trainer's model the published draft's values.
+    """Give the trainer's model the published draft's values: every trained weight, and its head, which is not trained.
 
     Raises:
-        TrainingError: a weight is missing, has another shape, or is none of the model's.
+        TrainingError: a trained weight is missing, one has another shape, or is none of the model's.
     """
     import torch
 
-    trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    there = dict(model.named_parameters())
+    trained = {name for name, weight in there.items() if weight.requires_grad}
     wrong = [
-        *(f"{name} is missing" for name in sorted(trained.keys() - initial.keys())),
-        *(f"{name} is none of the draft's weights" for name in sorted(initial.keys() - trained.keys())),
+        *(f"{name} is missing" for name in sorted(trained - initial.keys())),
+        *(f"{name} is none of the draft's weights" for name in sorted(initial.keys() - there.keys())),
         *(
             f"{name} has shape {list(initial[name].shape)}, not {list(weight.shape)}"
-            for name, weight in trained.items()
+            for name, weight in there.items()
             if name in initial and initial[name].shape != weight.shape
         ),
     ]
     if wrong:
         raise TrainingError("train.init_from: the weights are not this draft's", why="; ".join(wrong), fix=_FIX)
     with torch.no_grad():
-        for name, weight in trained.items():
-            weight.copy_(initial[name])
+        for name, values in initial.items():
+            there[name].copy_(values)
 
 
 _FIX = "name a draft of this target, change the recipe to the draft's values, or leave train.init_from out"

@@ -65,7 +65,8 @@ def test_controls_shuffled_fusion_weights_are_not_accepted(finished: Context, tm
 def test_controls_a_draft_trained_on_zeroed_states_is_not_accepted(finished: Context, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished.run.path / "extract", run / "extract", ignore=shutil.ignore_patterns("*.safetensors"))
-    (run / "prepare").symlink_to(finished.run.path / "prepare")
+    for stage in ("prepare", "validate"):  # as if these states had passed: the trainer is to learn from nothing
+        (run / stage).symlink_to(finished.run.path / stage)
     for file in (finished.run.path / "extract" / "hidden_states").glob("hs_*.safetensors"):
         tensors = load_file(file)
         tensors["hidden_states"][:, :-1] = 0  # the last slot only tells the trainer what the target answers

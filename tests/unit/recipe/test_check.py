@@ -136,7 +136,7 @@ def test_every_action_speaks_json(tmp_path: Path, capsys):
     assert main(["recipes", "cp", "tiny-cpu", str(file), "--json"]) == ExitCode.OK
     assert json.loads(capsys.readouterr().out) == {"file": str(file), "name": "own", "copy_of": "tiny-cpu"}
     bad = tmp_path / "bad.yaml"
-    bad.write_text(file.read_text().replace("epochs", "epoch").replace("lr: 3e-4", "lr: -1"), encoding="utf-8")
+    bad.write_text(re.sub(r"\blr: \S+", "lr: -1", file.read_text()), encoding="utf-8")
     assert main(["recipes", "validate", "--json", str(file), str(bad)]) == ExitCode.RECIPE
     shown = capsys.readouterr()
     right, wrong = json.loads(shown.out)

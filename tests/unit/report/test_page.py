@@ -141,7 +141,7 @@ def test_a_stage_that_stopped_is_shown_with_its_error(tmp_path):
         tmp_path / "logs" / "train.jsonl",
         [
             {"event": "begin"},
-            {"event": "error", "text": "old"},
+            {"event": "error", "text": "error of the begin before"},
             {"event": "begin"},
             {"event": "error", "text": "the loss of step 9 is nan"},
         ],
@@ -149,7 +149,7 @@ def test_a_stage_that_stopped_is_shown_with_its_error(tmp_path):
     text = page(tmp_path).text
     assert "train is begun" in text
     assert "the loss of step 9 is nan" in text
-    assert "old" not in text
+    assert "error of the begin before" not in text
 
 
 def test_an_empty_run_has_a_page(tmp_path):

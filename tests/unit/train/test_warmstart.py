@@ -88,7 +88,8 @@ def refusal(found: warmstart.Published, made: Recipe | None = None) -> str:
 def test_the_same_draft_passes_in_both_layouts(tmp_path: Path) -> None:
     warmstart.refuse_other(vllm(tmp_path / "vllm"), recipe(), FACTS, DECODER)
     shapes = layout.tensors(layout.Sizes.of({"transformer_layer_config": DECODER, "draft_vocab_size": 100}))
-    config = folders.sglang_config(DECODER, aux=[2, 4, 5], draft_vocab=100)
+    config = folders.sglang_config(DECODER, aux=[2, 4, 5], architecture=FACTS.architecture, draft_vocab=100)
+    assert config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [1, 3, 4]
     found = published(tmp_path / "sglang", config, {layout.sglang_name(name): shape for name, shape in shapes.items()})
     assert "midlayer.hidden_norm.weight" in {stored for stored, _ in found.files.values()}
     warmstart.refuse_other(found, recipe(), FACTS, DECODER)
