@@ -9,7 +9,6 @@ Every stage of a recipe is a session: `nox -s extract -- --recipe recipes/tiny-c
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -317,15 +316,13 @@ def engines(session: nox.Session) -> None:
     when it ends; who wants to watch runs them one by one.
     """
     began = time.monotonic()
-    # An idle thread of one engine sleeps until its next product instead of taking the core from the others.
-    environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
     logs = {name: Path(session.create_tmp(), f"{name}.log") for name in LANES}
     running: dict[str, subprocess.Popen[bytes]] = {}
     try:
         for name, words in LANES.items():
             command = [sys.executable, "-m", "nox", "-s", name, "--", *words]
             with logs[name].open("wb") as log:
-                running[name] = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+                running[name] = subprocess.Popen(command, stdout=log, stderr=log)
         failed = []
         while running:
             time.sleep(1)
