@@ -69,7 +69,7 @@ class DatasetWriter:
             datasets.Dataset.from_file(str(self._rows)).save_to_disk(str(temporary))
             _read_as_tensors(temporary / "state.json")
             for file in temporary.iterdir():
-                _sync(file)
+                durable.sync_file(file)
             durable.sync_folder(temporary)
             temporary.rename(final)
             durable.sync_folder(self._folder)
@@ -213,11 +213,3 @@ def _appear(file: IO[str], final: Path) -> None:
 
 def _line(record: Any) -> str:
     return json.dumps(record, ensure_ascii=False, sort_keys=True) + "\n"
-
-
-def _sync(file: Path) -> None:
-    handle = os.open(file, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

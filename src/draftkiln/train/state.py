@@ -6,7 +6,6 @@ It is written under another name, synced and renamed; what was there before is r
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from dataclasses import asdict, dataclass, field
@@ -85,7 +84,7 @@ class Saves:
             content = {"schema_version": _SCHEMA_VERSION, "settings": dict(self.settings), **asdict(position)}
             durable.write_json(temporary / _POSITION, content)
             for file in temporary.iterdir():
-                _sync(file)
+                durable.sync_file(file)
             durable.sync_folder(temporary)
             shutil.rmtree(final, ignore_errors=True)
             temporary.rename(final)
@@ -122,11 +121,3 @@ def latest(folder: Path, settings: Mapping[str, Any]) -> Position | None:
 
 def _steps(folder: Path) -> list[int]:
     return [int(entry.name) for entry in folder.iterdir() if entry.is_dir() and entry.name.isdecimal()]
-
-
-def _sync(file: Path) -> None:
-    handle = os.open(file, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

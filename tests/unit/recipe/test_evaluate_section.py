@@ -1,23 +1,10 @@
 """The evaluate section: prompt sets, sampled measurements, and what of it is recorded."""
 
 import pytest
+from least_recipe import SYNTHETIC as GOOD
 
 from draftkiln.errors import ProblemsError
 from draftkiln.recipe.load import loads
-
-GOOD = """\
-schema_version: 1
-name: good
-stacks: {extract: a, train: b, evaluate: b}
-target:
-  source: {make: small}
-layers:
-  aux: [2, 4, 5]
-data:
-  source: {synthetic: 48}
-train:
-  draft: {num_attention_heads: 8, num_key_value_heads: 4, intermediate_size: 512}
-"""
 
 
 def told(evaluate):

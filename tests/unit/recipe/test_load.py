@@ -5,23 +5,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from least_recipe import SYNTHETIC as GOOD
 
 from draftkiln.errors import DraftkilnError, ExitCode, ProblemsError, RecipeError
 from draftkiln.recipe.load import load, loads
-
-GOOD = """\
-schema_version: 1
-name: good
-stacks: {extract: a, train: b, evaluate: b}
-target:
-  source: {make: small}
-layers:
-  aux: [2, 4, 5]
-data:
-  source: {synthetic: 48}
-train:
-  draft: {num_attention_heads: 8, num_key_value_heads: 4, intermediate_size: 512}
-"""
 
 
 def problems(text: str) -> list[str]:

@@ -1,23 +1,10 @@
 """The train section: where a draft starts from, and what of the section is recorded."""
 
 import pytest
+from least_recipe import FROM_FILE as GOOD
 
 from draftkiln.errors import ProblemsError
 from draftkiln.recipe.load import loads
-
-GOOD = """\
-schema_version: 1
-name: good
-stacks: {extract: a, train: b, evaluate: b}
-target:
-  source: {make: small}
-layers:
-  aux: [2, 4, 5]
-data:
-  source: {path: d.jsonl}
-train:
-  draft: {num_attention_heads: 8, num_key_value_heads: 4, intermediate_size: 512}
-"""
 
 
 def recorded(more):
