@@ -9,6 +9,7 @@ Every stage of a recipe is a session: `nox -s extract -- --recipe recipes/tiny-c
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -82,7 +83,7 @@ def engine_tests(session: nox.Session) -> None:
     """
     _install(session)
     words = ["-n", "2", "--dist", "loadgroup", "-m", "engine", "--ignore", "tests/engine/train", "--durations", "30"]
-    session.run("pytest", "tests/engine", *words, *session.posargs)
+    session.run("pytest", "tests/engine", *words, *session.posargs, env=ONE_CORE)
 
 
 @nox.session
@@ -300,6 +301,8 @@ def lock(session: nox.Session) -> None:
         session.run("draftkiln", "stack", "lock", *session.posargs)
 
 
+ONE_CORE = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+"""For engines side by side: with two threads each they would wait for each other at every product."""
 LANES = {
     "engine_tests": [],
     "train_tests": [],
@@ -322,7 +325,7 @@ def engines(session: nox.Session) -> None:
         for name, words in LANES.items():
             command = [sys.executable, "-m", "nox", "-s", name, "--", *words]
             with logs[name].open("wb") as log:
-                running[name] = subprocess.Popen(command, stdout=log, stderr=log)
+                running[name] = subprocess.Popen(command, env=os.environ | ONE_CORE, stdout=log, stderr=log)
         failed = []
         while running:
             time.sleep(1)

@@ -11,8 +11,6 @@ _FIRST_PORT, _PORTS, _PROCESSES = 20_000, 100, 120
 def pytest_configure(config: pytest.Config) -> None:
     """Give vLLM, which otherwise asks the kernel for a port and binds it later, the ports of this process."""
     config.addinivalue_line("markers", "xdist_group(name): tests that one worker of pytest-xdist runs, if it is there")
-    # An idle thread of one engine sleeps until its next product instead of taking the core from the others.
-    os.environ |= {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
     os.environ["VLLM_PORT"] = str(_FIRST_PORT + _PORTS * (os.getpid() % _PROCESSES))
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Point = tuple[float, float]
 WIDTH, HEIGHT = 360.0, 210.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 10.0, 10.0, 36.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 10.0, 10.0, 36.0
 _TICKS = 4
 _COLOURS = 6
 _MOST_POINTS = 400
