@@ -9,10 +9,6 @@ Every stage of a recipe is a session: `nox -s extract -- --recipe recipes/tiny-c
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import nox
@@ -76,14 +72,13 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def engine_tests(session: nox.Session) -> None:
-    """Run the tests that need the real vLLM on the CPU, each on its stack, two at a time.
+    """Run the tests that need the real vLLM on the CPU, each on its stack.
 
     The pairs of speculators and vLLM that no recipe uses are proved by `nox -s matrix`.
     Posargs go to pytest: `nox -s engine_tests -- -k series`.
     """
     _install(session)
-    words = ["-n", "2", "--dist", "loadgroup", "-m", "engine", "--ignore", "tests/engine/train", "--durations", "30"]
-    session.run("pytest", "tests/engine", *words, *session.posargs, env=ONE_CORE)
+    session.run("pytest", "tests/engine", "-m", "engine", "--ignore", "tests/engine/train", *session.posargs)
 
 
 @nox.session
@@ -301,47 +296,14 @@ def lock(session: nox.Session) -> None:
         session.run("draftkiln", "stack", "lock", *session.posargs)
 
 
-ONE_CORE = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-"""For engines side by side: with two threads each they would wait for each other at every product."""
-LANES = {
-    "engine_tests": [],
-    "train_tests": [],
-    "matrix": ["--only", "spec0.4.0.1-vllm0.32.0-cpu", "--again"],
-}
-"""Sessions that `ci` runs at the same time, with their arguments: an engine starts on one core for most of its time."""
-
-
-@nox.session(venv_backend="none")
-def engines(session: nox.Session) -> None:
-    """Run all that starts engines side by side: engine tests, training tests and the pair of `matrix` that CI proves.
-
-    The engine tests prove speculators 0.3.0 on vLLM 0.16.0, `matrix` 0.4.0.1 on 0.32.0. Each session's output comes
-    when it ends; who wants to watch runs them one by one.
-    """
-    began = time.monotonic()
-    logs = {name: Path(session.create_tmp(), f"{name}.log") for name in LANES}
-    running: dict[str, subprocess.Popen[bytes]] = {}
-    try:
-        for name, words in LANES.items():
-            command = [sys.executable, "-m", "nox", "-s", name, "--", *words]
-            with logs[name].open("wb") as log:
-                running[name] = subprocess.Popen(command, env=os.environ | ONE_CORE, stdout=log, stderr=log)
-        failed = []
-        while running:
-            time.sleep(1)
-            for name in [name for name, process in running.items() if process.poll() is not None]:
-                if running.pop(name).returncode:
-                    failed.append(name)
-                session.log(f"{name}: {time.monotonic() - began:.0f} s\n{logs[name].read_text(errors='replace')}")
-    finally:
-        for process in running.values():
-            process.terminate()
-    if failed:
-        session.error(f"failed: {', '.join(failed)}")
-
-
 @nox.session
 def ci(session: nox.Session) -> None:
-    """Pass everything that CI passes: lint, types, unit tests, patches, all that starts engines, the whole job."""
-    for name in ("lint", "types", "tests", "patches", "engines", "demo"):
+    """Pass everything that CI passes: lint, types, unit, engine and training tests, patches, two pairs, the whole job.
+
+    The engine tests prove speculators 0.3.0 on vLLM 0.16.0, `matrix` 0.4.0.1 on 0.32.0. One after the other: on two
+    cores side by side they take as long (measured with two threads each, sleeping threads, and one thread each).
+    """
+    for name in ("lint", "types", "tests", "patches", "engine_tests", "train_tests"):
         session.notify(name)
+    session.notify("matrix", ["--only", "spec0.4.0.1-vllm0.32.0-cpu", "--again"])
+    session.notify("demo")
