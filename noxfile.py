@@ -20,6 +20,8 @@ nox.options.sessions = ["lint", "types", "tests"]
 nox.options.error_on_missing_interpreters = True
 
 TRAIN_STACK = "spec0.9.0-vllm0.32.0-cpu"
+ONE_CORE = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+"""For two engines side by side: with two threads each they would wait for each other at every product."""
 
 
 def _install(session: nox.Session) -> None:
@@ -72,13 +74,14 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def engine_tests(session: nox.Session) -> None:
-    """Run the tests that need the real vLLM on the CPU, each on its stack.
+    """Run the tests that need the real vLLM on the CPU, each on its stack, two at a time.
 
     The pairs of speculators and vLLM that no recipe uses are proved by `nox -s matrix`.
     Posargs go to pytest: `nox -s engine_tests -- -k series`.
     """
     _install(session)
-    session.run("pytest", "tests/engine", "-m", "engine", "--ignore", "tests/engine/train", *session.posargs)
+    words = ["-n", "2", "--dist", "loadgroup", "-m", "engine", "--ignore", "tests/engine/train"]
+    session.run("pytest", "tests/engine", *words, *session.posargs, env=ONE_CORE)
 
 
 @nox.session
@@ -300,8 +303,7 @@ def lock(session: nox.Session) -> None:
 def ci(session: nox.Session) -> None:
     """Pass everything that CI passes: lint, types, unit, engine and training tests, patches, two pairs, the whole job.
 
-    The engine tests prove speculators 0.3.0 on vLLM 0.16.0, `matrix` 0.4.0.1 on 0.32.0. One after the other: on two
-    cores side by side they take as long (measured with two threads each, sleeping threads, and one thread each).
+    The engine tests prove speculators 0.3.0 on vLLM 0.16.0, `matrix` 0.4.0.1 on 0.32.0.
     """
     for name in ("lint", "types", "tests", "patches", "engine_tests", "train_tests"):
         session.notify(name)

@@ -17,7 +17,6 @@ EXTRACT, TRAIN = "spec0.3.0-vllm0.16.0-cpu", "spec0.9.0-vllm0.32.0-cpu"
 _NAMED = dict(part.split("=", 1) for part in os.environ.get("DRAFTKILN_STACK_PYTHONS", "").split(",") if part)
 _ENGINE = {
     "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "2",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_MLA_DISABLE": "1",
     "VLLM_NO_USAGE_STATS": "1",
