@@ -67,7 +67,7 @@ from draftkiln.prepare import pool
 from draftkiln.prepare.conversation import TextRow
 class Slow:
     def render(self, row):
-        print(os.getpid(), flush=True)
+        os.write(1, b"%d\\n" % os.getpid())  # one write a line: print makes two, and two processes mix them
         time.sleep(60)
 list(pool.render(Slow(), (TextRow(str(number), "x") for number in range(1000)), 2))
 """
