@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from draftkiln import layers
 from draftkiln.errors import EvaluationError, ProblemsError
 
 if TYPE_CHECKING:
@@ -56,6 +57,12 @@ def _problems(config: Mapping[str, Any], facts: TargetFacts) -> Iterator[str]:
     beyond = [number for number in ids if not 0 <= number < facts.num_layers]
     if beyond:
         yield f"it fuses layers {ids}, the target has {facts.num_layers}"
+    meant = ids if layer is not config else layers.from_sglang_ids(ids, facts.architecture)
+    if meant != ids:
+        yield (
+            f"its config.json is in SGLang's layout and names layers {ids} as SGLang counts, which are {meant} here: "
+            "vLLM takes them as they stand and would feed it others' states; name its folder in speculators' layout"
+        )
 
 
 def _aux_ids(config: Mapping[str, Any]) -> list[int]:

@@ -113,4 +113,5 @@ def _text(content: dict[str, Any]) -> Iterator[str]:
         yield f"  {printable(name):{width}}  {printable(tensor['dtype']):5} {tensor['shape']}"
     for problem in content["problems"]:
         yield f"problem: {printable(problem)}"
-    yield f"{len(content['problems'])} problems" if content["problems"] else "nothing is wrong with it"
+    count = len(content["problems"])
+    yield f"{count} problem{'s' if count > 1 else ''}" if count else "nothing is wrong with it"

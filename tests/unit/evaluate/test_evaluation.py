@@ -18,7 +18,13 @@ from draftkiln.rundir import RunDirectory
 from draftkiln.stage import Context
 from draftkiln.stagelog import Terminal
 
-FACTS = {"hidden_size": 64, "vocab_size": 100, "num_layers": 8, "max_positions": 64}
+FACTS = {
+    "architecture": "KimiK25ForConditionalGeneration",
+    "hidden_size": 64,
+    "vocab_size": 100,
+    "num_layers": 8,
+    "max_positions": 64,
+}
 
 
 @pytest.fixture
@@ -136,6 +142,14 @@ def test_a_draft_in_the_layout_of_sglang_is_taken(draft, context):
     config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [2, 4, 5]}
     (draft / "config.json").write_text(json.dumps(config))
     drafts.check(draft, context.facts)
+
+
+def test_case_9_a_draft_whose_layers_are_counted_otherwise_is_not_fed_the_states_of_others(draft, context):
+    config = {"hidden_size": 64, "vocab_size": 100, "draft_vocab_size": 50}
+    config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [1, 3, 4]}
+    (draft / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ProblemsError, match=r"names layers \[1, 3, 4\] as SGLang counts, which are \[2, 4, 5\] here"):
+        drafts.check(draft, context.facts)
 
 
 def test_a_prompt_too_long_for_the_target_is_refused_before_an_engine_starts(context, draft, tmp_path):
