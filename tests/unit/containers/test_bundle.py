@@ -125,8 +125,11 @@ def test_a_freeze_file_leaves_out_exactly_what_is_there(tmp_path):
         Locked(name, version, frozenset())
         for name, version in (("torch", "2.10.0"), ("numpy", "2.1.0"), ("pyyaml", "6.0"))
     ]
-    assert bundle.on_host(packages, have, same_release=False) == {"pyyaml": "6.0"}
-    assert bundle.on_host(packages, have, same_release=True) == {"pyyaml": "6.0", "torch": "2.10.0+cu128"}
+    assert bundle.on_host(packages, bundle.Leaner(have)) == {"pyyaml": "6.0"}
+    assert bundle.on_host(packages, bundle.Leaner(have, same_release=True)) == {
+        "pyyaml": "6.0",
+        "torch": "2.10.0+cu128",
+    }
 
 
 @pytest.mark.parametrize(("text", "size"), [("60M", 60 << 20), ("2G", 2 << 30), ("7", 7), ("1K", 1024)])
