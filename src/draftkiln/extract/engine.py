@@ -55,6 +55,13 @@ class Settings:
         """Ids of the captured states, in slot order."""
         return self.layer_ids or self.recipe.layers.captured(self.facts.num_layers)
 
+    def set_environment(self) -> None:
+        """Set vLLM's environment variables; before it is started."""
+        if self.longest + 1 > self.facts.max_positions:
+            os.environ["VLLM_ALLOW_LONG_MAX_MODEL_LEN"] = "1"
+        # The capture reads the batch of the runner that all supported builds have.
+        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+
     def arguments(self) -> dict[str, Any]:
         """Arguments of vLLM's `EngineArgs`."""
         target, extract = self.recipe.target, self.recipe.extract
@@ -101,10 +108,7 @@ class VllmEngine:
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
 
-        if settings.longest + 1 > settings.facts.max_positions:
-            os.environ["VLLM_ALLOW_LONG_MAX_MODEL_LEN"] = "1"
-        # The capture reads the batch of the runner that all supported builds have.
-        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+        settings.set_environment()
         before = {process.pid for process in multiprocessing.active_children()}
         self._settings = settings
         self._engine = LLMEngine.from_engine_args(EngineArgs(**settings.arguments()))
