@@ -166,7 +166,10 @@ def _wheel_items(paths: Iterable[Path], smaller: repack.Smaller | None) -> Itera
         with path.open("rb") as file:
             yield Item(path.name, file, unpacked)
     tree = own_files()
-    yield Item("draftkiln.zip", BytesIO(tree), len(tree))
+    if smaller is None:
+        yield Item("draftkiln.zip", BytesIO(tree), len(tree))
+    else:
+        yield Item("draftkiln.zip", BytesIO(repack.compress(tree)), len(tree), repack.PACKED)
 
 
 def own_files() -> bytes:

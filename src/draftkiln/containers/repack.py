@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 PACKED = "xz"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _LIBRARY = ".so"
+_PRESET = 4
+"""Of LZMA; 6 takes twice as long for 2 % less."""
 
 
 @dataclass(frozen=True)
@@ -71,4 +73,9 @@ def repack(wheel: Path, how: Smaller) -> Repacked:
             copied.external_attr = member.external_attr
             target.writestr(copied, data)
             unpacked += len(data)
-    return Repacked(lzma.compress(buffer.getvalue(), preset=6), unpacked, tuple(changes))
+    return Repacked(compress(buffer.getvalue()), unpacked, tuple(changes))
+
+
+def compress(data: bytes) -> bytes:
+    """`data` as the bundle's installer takes it."""
+    return lzma.compress(data, preset=_PRESET)
