@@ -135,7 +135,7 @@ def main():
         cpus = sorted(os.sched_getaffinity(0))
         size = HIDDEN, writers, arguments.step_tokens
         extension._sink_open(
-            list(LAYERS), str(folder), *size, [os.getpid(), socket.gethostname()], cpus, arguments.storage
+            list(LAYERS), str(folder), *size, os.getpid(), socket.gethostname(), cpus, arguments.storage
         )
         closed = {}
 
