@@ -10,6 +10,8 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
+from draftkiln import unicode
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -35,6 +37,8 @@ def parse(line: str, form: PromptForm) -> Prompt:
         raise NoPromptError(f"not JSON ({error})") from error
     if not isinstance(value, dict):
         raise NoPromptError(f"a {type(value).__name__}, not an object")
+    if not unicode.is_whole(value):
+        raise NoPromptError(unicode.HALF)
     found = _READERS[form](value)
     if found is None:
         raise NoPromptError(f"{_WANTED[form]} ({_other_form(value)})")

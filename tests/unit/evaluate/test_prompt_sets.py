@@ -114,6 +114,9 @@ def test_bytes_that_are_no_text_are_named_by_their_line(tmp_path: Path) -> None:
     file.write_bytes(b'{"prompt_token_ids": [1]}\n\xff\n')
     with pytest.raises(DataError, match=r"q\.jsonl:2: not UTF-8"):
         prompts.read(file, 5)
+    file.write_bytes(b'{"messages": [{"role": "user", "content": "\\udc00"}]}\n')
+    with pytest.raises(ProblemsError, match=r"q\.jsonl:1: no prompt(.|\n)*half a character"):
+        prompts.read(file, 5)
 
 
 def test_a_line_separator_of_unicode_inside_a_text_ends_no_line(tmp_path: Path) -> None:
