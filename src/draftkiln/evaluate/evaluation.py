@@ -10,7 +10,7 @@ from draftkiln import arithmetic, durable
 from draftkiln.errors import RunDirectoryError
 from draftkiln.evaluate import draft as drafts
 from draftkiln.evaluate import engines, prompts, results
-from draftkiln.evaluate.serve import GREEDY, Job, Sampling
+from draftkiln.evaluate.job import GREEDY, Job, Sampling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,15 +66,15 @@ def evaluate_draft(
         max_tokens=asked.max_tokens,
         ignore_eos=asked.ignore_eos,
         dtype=arithmetic.engine_dtype(recipe.target.dtype, context.device),
+        device=context.device,
         tensor_parallel_size=recipe.target.tensor_parallel_size,
         trust_remote_code=recipe.target.trust_remote_code,
         load_format=recipe.target.load_format,
-        enforce_eager=context.device == "cpu",  # compiling for a CPU takes longer than these prompts
     )
     _refuse_unfit(job, context)
     environment = durable.sha256_json([context.stack, context.inputs.get("requirements")])
-    alone = engines.alone(job, context.run.folder("evaluate"), terminal, environment=environment, timeout=timeout)
-    drafted = engines.answer("with the draft", job, folder / "drafted.json", terminal, timeout=timeout)
+    kept = context.run.folder("evaluate")
+    alone, drafted = engines.both(job, kept, folder, terminal, environment=environment, timeout=timeout)
     rounds = [
         results.Measured.of(one, other, asked.num_draft_tokens)
         for one, other in zip(drafted.rounds, alone.rounds, strict=True)

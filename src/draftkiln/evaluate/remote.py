@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftkiln.errors import EngineError, UsageError
 from draftkiln.evaluate import prometheus
-from draftkiln.evaluate.serve import Round, Sampling
+from draftkiln.evaluate.job import Round, Sampling
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from draftkiln.errors import EvaluationError
 from draftkiln.evaluate import measure
-from draftkiln.evaluate.serve import GREEDY
+from draftkiln.evaluate.job import GREEDY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from draftkiln.evaluate.job import Round
     from draftkiln.evaluate.measure import Divergence
-    from draftkiln.evaluate.serve import Round
 
 SCHEMA_VERSION = 1
 ENOUGH_SAMPLES = 100_000

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, get_args
 from draftkiln import checkout, durable
 from draftkiln.errors import EvaluationError, ExitCode, ProblemsError, UsageError
 from draftkiln.evaluate import prompts, results
+from draftkiln.evaluate.job import GREEDY, Sampling
 from draftkiln.evaluate.measure import agreed
 from draftkiln.evaluate.remote import Asked, Server, Settings
-from draftkiln.evaluate.serve import GREEDY, Sampling
 from draftkiln.recipe.model import PromptForm, PromptSet
 
 if TYPE_CHECKING:

@@ -55,9 +55,9 @@ class Environment:
             "PYTHONUNBUFFERED": "1",
             # Compiling vLLM's imports takes a laptop half a minute: once, whatever the user's shell says.
             "PYTHONDONTWRITEBYTECODE": "",
-            # vLLM keeps what it found out of a model's class by the class's name alone: two versions that share a folder
-            # overwrite each other's, and each start finds it out again, by one more process that imports everything.
-            _VLLM_CACHE: os.environ.get(_VLLM_CACHE) or str(cache.root() / "vllm" / f"{engine.package}-{engine.version}"),
+            # vLLM keeps what it found out of a model by its name alone: two versions in one folder overwrite each
+            # other's, and each start finds it out again, by one more process that imports everything.
+            _VLLM_CACHE: os.environ.get(_VLLM_CACHE, str(cache.root() / "vllm" / f"{engine.package}-{engine.version}")),
             **({_PRELOAD: ":".join(filter(None, preload))} if any(preload) else {}),
         }
 

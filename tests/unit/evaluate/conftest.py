@@ -8,6 +8,8 @@ VLLM = """
 import os, subprocess, sys, time
 __version__ = "stub"
 BEHAVIOUR = os.environ.get("STUB", "")
+ENGINES = []
+print("vllm is imported", flush=True)
 
 class SamplingParams:
     def __init__(self, **values):
@@ -28,6 +30,8 @@ class Output:
 class LLM:
     def __init__(self, **arguments):
         self.draft, self.calls, self.drafts = arguments.get("speculative_config"), 0, 0
+        ENGINES.append(self)
+        print("engine", len(ENGINES), os.getpid(), os.getppid(), flush=True)
         if BEHAVIOUR == "no start":
             raise RuntimeError("no room for the KV cache")
 
@@ -36,6 +40,9 @@ class LLM:
         if self.calls == 2 and BEHAVIOUR == "dies" and self.draft:
             print("ValueError: the worker is gone", file=sys.stderr, flush=True)
             os._exit(9)
+        if self.calls == 2 and BEHAVIOUR == "is killed":
+            print("Killed", flush=True)
+            os.kill(os.getpid(), 9)
         if self.calls == 2 and BEHAVIOUR == "hangs":
             subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "outlives its engine"])
             time.sleep(600)

@@ -63,7 +63,7 @@ def test_libraries_to_preload_come_from_the_environment_or_by_name_from_the_syst
     assert made.variables()["LD_PRELOAD"] == f"{own}:libtcmalloc_minimal.so.4:/mine.so"
 
 
-def test_two_vllm_versions_keep_what_they_found_out_of_models_apart_where_the_user_names_no_folder(monkeypatch, tmp_path):
+def test_two_vllm_versions_keep_what_they_found_out_of_models_apart(monkeypatch, tmp_path):
     from draftkiln.stack import environment
 
     def folder(name):
