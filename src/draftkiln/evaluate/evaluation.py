@@ -56,7 +56,7 @@ def evaluate_draft(
     files = _prompt_files(recipe, context.run.path, terminal)
     tokenizer = functools.cache(lambda: _tokenizer(context))  # seconds, and prompts of `prepare` do without it
     arguments = dict(recipe.target.template_arguments)
-    sets = {file.name: prompts.token_ids(file.prompts, tokenizer, arguments) for file in files}
+    sets = {file.name: prompts.questions(file.prompts, tokenizer, arguments) for file in files}
     job = Job(
         target=str(context.target),
         draft=str(draft.absolute()),
@@ -70,6 +70,8 @@ def evaluate_draft(
         tensor_parallel_size=recipe.target.tensor_parallel_size,
         trust_remote_code=recipe.target.trust_remote_code,
         load_format=recipe.target.load_format,
+        template_arguments=arguments,
+        positions=context.facts.max_positions,
     )
     _refuse_unfit(job, context)
     environment = durable.sha256_json([context.stack, context.inputs.get("requirements")])
@@ -114,12 +116,10 @@ def _prompt_files(recipe: Recipe, run: Path, terminal: Terminal) -> list[PromptF
     return [held_out, *(prompts.from_file(one) for one in asked.sets)]
 
 
-def _refuse_unfit(job: Any, context: Context) -> None:
-    positions = context.facts.max_positions
-    beyond = job.max_tokens + job.num_draft_tokens + 1
-    for name, rows in job.sets:
-        longest = positions - beyond if positions else max(map(len, rows))
-        prompts.refuse_unfit(name, rows, vocab_size=context.facts.vocab_size, longest=longest)
+def _refuse_unfit(job: Job, context: Context) -> None:
+    longest = (job.positions or job.max_model_len) - job.beyond
+    for name, asked in job.sets:
+        prompts.refuse_unfit(name, asked, vocab_size=context.facts.vocab_size, longest=longest, answer=job.max_tokens)
 
 
 def _tokenizer(context: Context) -> Any:

@@ -19,15 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from draftkiln import durable
-from draftkiln.evaluate.job import Answers, Job, Round, Sampling
+from draftkiln.evaluate import rounds
+from draftkiln.evaluate.job import Answers, Job
 
 METHOD = "eagle3"
-_COUNTERS = {
-    "vllm:spec_decode_num_drafts": "drafts",
-    "vllm:spec_decode_num_draft_tokens": "draft_tokens",
-    "vllm:spec_decode_num_accepted_tokens": "accepted",
-    "vllm:spec_decode_num_accepted_tokens_per_pos": "accepted_per_position",
-}
 _WARM_TOKENS = 8
 _TEXT_ONLY_KEYS = frozenset({"image", "video", "audio", "vision_chunk"})
 _CPU_MODULES = ("vllm.v1.worker.cpu_worker", "vllm.v1.worker.cpu_model_runner", "vllm.v1.engine.llm_engine")
@@ -99,10 +94,12 @@ def _answer(job: Job) -> Answers:
     engine = vllm.LLM(**_engine_arguments(job))
     warm = vllm.SamplingParams(temperature=0.0, max_tokens=_WARM_TOKENS, ignore_eos=True)
     first = job.sets[0][1][0]
-    engine.generate([{"prompt_token_ids": first}], warm, use_tqdm=False)
+    engine.generate([{"prompt_token_ids": first.ids}], warm, use_tqdm=False)
     ready = time.monotonic()
-    rounds = [_round(engine, job, place, sampling) for sampling in job.samplings for place in range(len(job.sets))]
-    return Answers(rounds, ready - began, vllm.__version__)
+    answered = [
+        rounds.ask(engine, job, place, sampling) for sampling in job.samplings for place in range(len(job.sets))
+    ]
+    return Answers(answered, ready - began, vllm.__version__)
 
 
 def _in_one_process(job: Job) -> bool:
@@ -157,26 +154,6 @@ def _refuse_garbled_sampling() -> None:
         )
 
 
-def _round(engine: Any, job: Job, place: int, sampling: Sampling) -> Round:
-    from vllm import SamplingParams
-
-    name, rows = job.sets[place]
-    prompts: Any = [{"prompt_token_ids": ids} for ids in rows]
-    wanted = {"max_tokens": job.max_tokens, "ignore_eos": job.ignore_eos, "temperature": sampling.temperature}
-    if sampling.temperature:
-        wanted["top_p"] = sampling.top_p
-    parameters = [
-        SamplingParams(**wanted, seed=sampling.seed + number if sampling.temperature else None)
-        for number in range(len(prompts))
-    ]
-    before = _counters(engine) if job.draft else {}
-    began = time.monotonic()
-    outputs = engine.generate(prompts, parameters, use_tqdm=False)
-    seconds = time.monotonic() - began
-    counters = _difference(_counters(engine), before) if job.draft else {}
-    return Round(name, sampling, [list(output.outputs[0].token_ids) for output in outputs], seconds, counters)
-
-
 def _engine_arguments(job: Job) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "model": job.target,
@@ -200,23 +177,6 @@ def _engine_arguments(job: Job) -> dict[str, Any]:
             "num_speculative_tokens": job.num_draft_tokens,
         }
     return arguments
-
-
-def _counters(engine: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for metric in engine.get_metrics():
-        if metric.name in _COUNTERS:
-            found[_COUNTERS[metric.name]] = list(metric.values) if hasattr(metric, "values") else metric.value
-    return found
-
-
-def _difference(after: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: [new - old for new, old in zip(value, before[name], strict=True)]
-        if isinstance(value, list)
-        else value - before[name]
-        for name, value in after.items()
-    }
 
 
 if __name__ == "__main__":

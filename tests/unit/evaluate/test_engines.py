@@ -10,7 +10,7 @@ import pytest
 from draftkiln.errors import EngineError
 from draftkiln.evaluate import engines
 from draftkiln.evaluate.engines import Request
-from draftkiln.evaluate.job import GREEDY, Job, Sampling
+from draftkiln.evaluate.job import GREEDY, Job, Question, Sampling
 from draftkiln.stagelog import Terminal
 
 
@@ -19,7 +19,7 @@ def job(target: Path) -> Job:
         target=str(target),
         draft="draft",
         num_draft_tokens=3,
-        sets=[("two", [[1, 2], [5]]), ("one", [[9]])],
+        sets=[("two", [Question([1, 2]), Question([5])]), ("one", [Question([9])])],
         samplings=[GREEDY, Sampling(0.8, 0.9, 40)],
         max_tokens=4,
         ignore_eos=False,
@@ -31,8 +31,8 @@ def job(target: Path) -> Job:
     )
 
 
-def drafted(target: Path, folder: Path) -> Request:
-    return Request("with the draft", job(target), folder / "drafted.json")
+def drafted(target: Path, folder: Path, asked: Job | None = None) -> Request:
+    return Request("with the draft", asked or job(target), folder / "drafted.json")
 
 
 def terminal() -> Terminal:
@@ -47,10 +47,30 @@ def test_every_set_is_answered_once_for_each_way_of_sampling_and_counted_apart(s
         ("two", "temperature 0.8, top_p 0.9, seed 40"),
         ("one", "temperature 0.8, top_p 0.9, seed 40"),
     ]
-    assert found.rounds[0].outputs == [[1, 2, 3, 4], [5, 6, 7, 8]]
-    assert [output[-1] for output in found.rounds[2].outputs] == [40, 41]  # a seed of its own for each prompt
+    assert found.rounds[0].outputs == [[[1, 2, 3, 4]], [[5, 6, 7, 8]]]
+    assert [answer[-1] for answer in found.rounds[2].answers] == [40, 41]  # a seed of its own for each prompt
     assert [one.counters["drafts"] for one in found.rounds] == [20, 10, 20, 10]
     assert found.rounds[1].counters["accepted_per_position"] == [8, 5, 2]
+
+
+def test_further_turns_are_asked_after_the_engines_own_answers_and_counted_with_the_first(
+    stub_vllm: Path, tmp_path: Path
+):
+    said = Question([50], [{"role": "user", "content": "50"}], ["60", "70"], least=20)
+    asked = replace(job(stub_vllm), sets=[("mt", [Question([1]), said])], samplings=[GREEDY], max_tokens=2)
+    asked = replace(asked, template_arguments={"thinking": False})
+    found = engines.answer(Request("alone", asked, tmp_path / "a.json"), terminal())
+    assert found.rounds[0].outputs == [[[1, 2]], [[50, 51], [60, 61], [70, 71]]]
+    assert (found.rounds[0].tokens, found.rounds[0].counters["drafts"]) == (8, 40)
+
+
+def test_a_turn_that_the_answers_before_it_leave_no_room_for_is_told(stub_vllm: Path, tmp_path: Path):
+    said = Question([50], [{"role": "user", "content": "50"}], ["60"], least=1)
+    asked = replace(job(stub_vllm), sets=[("mt", [said])], positions=9)  # 1 of them is left for a prompt
+    with pytest.raises(
+        EngineError, match="set mt, prompt 0, turn 1: 2 tokens with the answers before it, at most 1 fit"
+    ):
+        engines.answer(drafted(stub_vllm, tmp_path, asked), terminal())
 
 
 def test_the_targets_own_answers_are_kept_until_the_job_or_the_engine_changes(stub_vllm: Path, tmp_path: Path):
