@@ -24,8 +24,9 @@ _SIZES = {"hidden_size": show.count, "intermediate_size": show.count, "num_atten
           "num_key_value_heads": show.count, "head_dim": show.count, "vocab_size": show.count}  # fmt: skip
 _MEASURED = {"acceptance_length": show.plain, "num_draft_tokens": show.count, "prompts": show.count,
              "answers": show.count, "drafts": show.count, "accepted": show.count, "tokens": show.count,
-             "tokens_per_second": show.plain, "tokens_per_second_alone": show.plain, "lossless": show.plain, "unigram_length": show.plain,
-             "vllm": show.plain, "dtype": show.plain, "sampling": show.plain, "trained_on": show.plain}  # fmt: skip
+             "tokens_per_second": show.plain, "tokens_per_second_alone": show.plain, "lossless": show.plain,
+             "unigram_length": show.plain, "vllm": show.plain, "dtype": show.plain, "sampling": show.plain,
+             "trained_on": show.plain}  # fmt: skip
 _NAMES = {
     "lossless": "output equal to the target alone",
     "unigram length": "always the most frequent token would reach",
@@ -103,7 +104,8 @@ def _sets(records: Records) -> Iterator[Content]:
     if len(records.sequence(RESULT, "sets")) < 2:  # noqa: PLR2004 - the first is told above
         return
     columns = {"prompts": show.count, "answers": show.count, "acceptance_length": show.plain,
-               "tokens_per_second": show.plain, "tokens_per_second_alone": show.plain, "unigram_length": show.plain, "lossless": show.plain}  # fmt: skip
+               "tokens_per_second": show.plain, "tokens_per_second_alone": show.plain, "unigram_length": show.plain,
+               "lossless": show.plain}  # fmt: skip
     rows = []
     for place in range(len(records.sequence(RESULT, "sets"))):
         row = [show.text(records.value(RESULT, "sets", place, "set"))]
