@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from draftkiln.recipe.model import PromptForm
 
 Prompt = dict[str, Any]
-"""A mapping with `prompt_token_ids` (ids as they are) or `messages` (for the target's chat template)."""
+"""A mapping with `prompt_token_ids` (ids as they are) or `messages` (for the target's chat template), and with `then`:
+what the user says after each answer, where the prompt has further turns."""
 
 
 class NoPromptError(ValueError):
@@ -67,7 +68,8 @@ def _mt_bench(value: Mapping[str, Any]) -> Prompt | None:
     turns = value.get("turns")
     if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) for turn in turns):
         return None
-    return _asked(turns[0], "turns[0]")
+    asked = [_asked(turn, f"turns[{place}]") for place, turn in enumerate(turns)]
+    return asked[0] and (asked[0] | ({"then": turns[1:]} if turns[1:] else {}))
 
 
 def _gsm8k(value: Mapping[str, Any]) -> Prompt | None:

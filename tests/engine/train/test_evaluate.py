@@ -12,8 +12,9 @@ from draftkiln.cli import main
 from draftkiln.errors import EngineError, ExitCode
 from draftkiln.evaluate import engines
 from draftkiln.evaluate.command import _evaluate
+from draftkiln.evaluate.engines import Request
 from draftkiln.evaluate.evaluation import evaluate_draft
-from draftkiln.evaluate.serve import Job, Sampling
+from draftkiln.evaluate.job import Job, Sampling
 from draftkiln.prepare import server
 from draftkiln.stagelog import Terminal
 
@@ -79,7 +80,7 @@ def test_sampled_answers_with_a_draft_are_refused_where_the_engine_garbles_their
     asked = json.loads((small.path / "evaluate" / "drafted-job.json").read_text())
     job = replace(Job.of_json(asked), samplings=[Sampling(0.5)])
     with pytest.raises(EngineError, match="garbles the temperature of drafted tokens on a CPU"):
-        engines.answer("with the draft", job, tmp_path / "drafted.json", Terminal(io.StringIO()))
+        engines.answer(Request("with the draft", job, tmp_path / "drafted.json"), Terminal(io.StringIO()))
 
 
 def test_a_running_server_gives_the_same_acceptance_through_its_counters(

@@ -101,13 +101,13 @@ def test_a_lossy_draft_is_refused_with_the_first_difference_and_the_result_is_ke
     monkeypatch.setattr("draftkiln.evaluate.evaluation._tokenizer", lambda _: SimpleNamespace(decode="<{0[0]}>".format))
     with pytest.raises(EvaluationError) as caught:
         measured(context, draft, tmp_path / "out")
-    assert caught.value.what == "1 of 3 greedy answers change when the draft is used"
+    assert caught.value.what == "greedy answers to 1 of 3 prompts change when the draft is used"
     assert "prompt 1 of set held-out, after 2 equal tokens: alone token 7 '<7>', with the draft token 77" in str(
         caught.value
     )
     report = json.loads((tmp_path / "out" / "result.json").read_text())
     assert report["lossless"] is False
-    assert report["divergences"] == [{"prompt": 1, "position": 2, "alone": 7, "drafted": 77}]
+    assert report["divergences"] == [{"prompt": 1, "turn": 0, "position": 2, "alone": 7, "drafted": 77}]
 
 
 def test_an_engine_that_dies_in_the_middle_leaves_no_result_also_none_of_an_earlier_measurement(
