@@ -95,7 +95,8 @@ def summary(records: Mapping[str, Mapping[str, Any]], folder: Path) -> Iterator[
         checked = records["validate"]
         yield f"checks passed: {', '.join(checked['checks'])} on {checked['samples']} samples"
         if checked["min_cosine"] is not None:
-            yield f"against transformers: least cosine {checked['min_cosine']:.5f} on {checked['compared']} samples"
+            reference = checked.get("against", "transformers")
+            yield f"against {reference}: least cosine {checked['min_cosine']:.5f} on {checked['compared']} samples"
     if "train" in records:
         trained = records["train"]
         yield f"training loss: {trained['loss_first']:.3f} -> {trained['loss_last']:.3f} in {trained['steps']} steps"

@@ -1,34 +1,34 @@
 """`draftkiln bench`: what extraction costs beside plain prefill, on the same engine and prompts in one run.
 
 Rounds alternate plain prefill and extraction as the stage does it (checksums, syncs and manifest included), so that a
-slow moment of a shared machine meets both. The way of speculators' own `generate()`, states back to the driver and a
-`torch.save` a sample, follows on an engine of its own. What engines print goes into a log: the figures are for people.
+slow moment of a shared machine meets both. vLLM's own extraction and the way of speculators' own `generate()`, states
+back to the driver and a `torch.save` a sample, follow on engines of their own. What engines print goes into a log: the
+figures are for people.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import random
-import shutil
 import statistics
-import time
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from draftkiln import arithmetic, layers, stagelog
+from draftkiln import arithmetic, stagelog
 from draftkiln.errors import UsageError
-from draftkiln.extract import drive, manifest, resume, samples
-from draftkiln.extract.engine import Settings, VllmEngine
+from draftkiln.extract import alternation, neighbours, resume
+from draftkiln.extract.engine import Settings
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
 
+    from draftkiln.extract.neighbours import Prompts
     from draftkiln.stagelog import Terminal
 
-Prompts = list[list[int]]
+_OWN = "vLLM's own extract_hidden_states"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +44,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="tokens of a step; default: the recipe's. A round should have many",
     )
+    parser.add_argument("--writers", type=int, metavar="N", help="threads that write; default: the recipe's")
+    parser.add_argument(
+        "--slots",
+        type=int,
+        choices=(3, 4),
+        default=4,
+        help="states of a token: 3 leaves the one after the last layer out",
+    )
+    parser.add_argument("--skip-own", action="store_true", help="leave vLLM's own extract_hidden_states out")
     parser.add_argument("--skip-generator", action="store_true", help="leave speculators' own generate() out")
     parser.add_argument(
         "--resume",
@@ -62,13 +71,13 @@ def main(arguments: argparse.Namespace) -> int:
     from draftkiln.stack import environment
 
     if arguments.resume is not None:
-        return resume.measure(_fresh(arguments.folder), arguments.resume)
+        return resume.measure(alternation.fresh(arguments.folder), arguments.resume)
     if arguments.recipe is None:
         raise UsageError("bench needs --recipe", fix="name one, or --resume N to measure a resume alone")
     recipe = load(arguments.recipe)
-    if arguments.token_budget is not None:
-        extract = recipe.extract.model_copy(update={"token_budget": arguments.token_budget})
-        recipe = recipe.model_copy(update={"extract": extract})
+    changes = {name: getattr(arguments, name) for name in ("token_budget", "writers")}
+    extract = recipe.extract.model_copy(update={name: value for name, value in changes.items() if value is not None})
+    recipe = recipe.model_copy(update={"extract": extract})
     environment.enter(recipe.stacks.extract, sys.argv[1:])
     log = arguments.folder.with_name(f"{arguments.folder.name}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -91,19 +100,60 @@ def _measure(recipe: Any, arguments: argparse.Namespace, terminal: Terminal) -> 
     prompts = [
         [chance.randrange(facts.vocab_size // 2) for _ in range(arguments.tokens)] for _ in range(arguments.samples)
     ]
-    settings = Settings(target, facts, recipe, arguments.tokens, dtype)
-    folder = _fresh(arguments.folder)
+    captured = recipe.layers.captured(facts.num_layers)[: arguments.slots]
+    settings = Settings(target, facts, recipe, arguments.tokens, dtype, layer_ids=captured)
+    folder = alternation.fresh(arguments.folder)
     rates: dict[str, list[float]] = {}
-    with_sink = _WithSink(settings, folder)
+    notes: dict[str, str] = {}
+    with_sink = alternation.WithSink(settings, folder)
     paths: dict[str, Callable[[Prompts], float]] = {"plain prefill": with_sink.plain, "extract": with_sink.extract}
     try:
         _rounds(paths, prompts, arguments.rounds, rates, terminal)
     finally:
         with_sink.engine.shut_down()
+    plain, extracting = with_sink.memory
+    more = f"{(extracting - plain) / 1e9:.2f} GB more than prefill alone ({plain / 1e9:.2f} GB)"
+    terminal.line(f"host memory of driver and engine at the highest of extraction: {more}")
+    if not arguments.skip_own:
+        notes[_OWN] = _own_path(settings, folder, prompts, arguments.rounds, rates, terminal)
     if not arguments.skip_generator:
-        generator = _Generator(settings, folder)
+        generator = neighbours.Generator(settings, folder)
         _rounds({"generate() + torch.save": generator.save}, prompts, arguments.rounds, rates, terminal)
-    return _print(rates, arguments, device, terminal)
+    return _print(rates, notes, arguments, f"{device}, {_host()}, states of {list(captured)}", terminal)
+
+
+def _own_path(
+    settings: Settings,
+    folder: Path,
+    prompts: Prompts,
+    rounds: int,
+    rates: dict[str, list[float]],
+    terminal: Terminal,
+) -> str:
+    """Measure vLLM's own way, without the last state where it cannot give that one; what is to be said of it."""
+    if (missing := neighbours.own_path_missing()) is not None:
+        terminal.line(f"{_OWN}: {missing}")
+        return missing
+    ids = settings.captured()
+    without_last = tuple(layer for layer in ids if layer < settings.facts.num_layers)
+    said = []
+    for captured in dict.fromkeys((ids, without_last)):
+        found: dict[str, list[float]] = {}
+        path = None
+        try:
+            path = neighbours.OwnPath(settings, captured, folder)
+            _rounds({_OWN: path.save}, prompts, rounds, found, terminal)
+        except Exception as failure:  # noqa: BLE001 - whatever that path dies of is what is told of it
+            traceback.print_exc()
+            said.append(f"states of {list(captured)}: {stagelog.cause_of(failure)}")
+            terminal.line(f"{_OWN}: {said[-1]}")
+        else:
+            rates.update(found)
+            return "; ".join([*said, f"states of {list(captured)}"])
+        finally:
+            if path is not None:
+                path.shut_down()
+    return "; ".join(said)
 
 
 def _rounds(
@@ -122,126 +172,30 @@ def _rounds(
                 rates.setdefault(name, []).append(tokens / seconds)
 
 
-class _WithSink:
-    """One engine: prefill alone, or with the sink at work. While no sink is open nothing is captured."""
-
-    def __init__(self, settings: Settings, folder: Path) -> None:
-        self.engine = VllmEngine(settings)
-        self._limits = self.engine.limits()
-        self._folder, self._round = folder, 0
-        shape = settings.recipe.layers.captured(settings.facts.num_layers), settings.facts.hidden_size
-        self._head = manifest.Head(*shape, "bfloat16", settings.dtype, 0, "bench", "bench", "bench")
-
-    def plain(self, prompts: Prompts) -> float:
-        """Seconds of prefill alone."""
-        began = time.monotonic()
-        drive.drive(_Plain(self.engine), enumerate(prompts), self._limits, lambda _: None)
-        return time.monotonic() - began
-
-    def extract(self, prompts: Prompts) -> float:
-        """Seconds until every sample and its receipt is durable."""
-        folder = _fresh(self._folder / f"extract-{self._round}") / samples.FOLDER
-        self._round += 1
-        folder.mkdir()
-        path = folder.parent / manifest.FILE
-        manifest.create(path, dataclasses.replace(self._head, samples=len(prompts)))
-        self.engine.open(folder)
-        began = time.monotonic()
-        drive.drive(self.engine, enumerate(prompts), self._limits, lambda found: manifest.append(path, found))
-        seconds = time.monotonic() - began
-        assert len(manifest.read(path).receipts) == len(prompts)  # noqa: S101 - a round that lost samples counts for nothing
-        shutil.rmtree(folder.parent)
-        return seconds
-
-
-class _Plain:
-    """The engine without a sink, for the same loop: a sample is done when it is computed."""
-
-    def __init__(self, engine: VllmEngine) -> None:
-        self._engine = engine
-        self._done: list[tuple[int, Sequence[int]]] = []
-        self._asked: dict[int, Sequence[int]] = {}
-
-    def add(self, index: int, token_ids: Sequence[int]) -> None:
-        self._asked[index] = token_ids
-        self._engine.add(index, token_ids)
-
-    def cancel(self, indices: list[int]) -> None:
-        self._engine.cancel(indices)
-
-    def step(self) -> list[int]:
-        finished = self._engine.step()
-        self._done += [(index, self._asked.pop(index)) for index in finished]
-        return finished
-
-    def report(self) -> drive.Report:
-        done, self._done = self._done, []
-        return drive.Report([manifest.Receipt(i, len(ids), 0, "", drive.ids_checksum(ids)) for i, ids in done])
-
-    close = report
-
-
-class _Generator:
-    """The way that the stage went before it had a sink: states back to the driver, `torch.save` there."""
-
-    def __init__(self, settings: Settings, folder: Path) -> None:
-        from speculators.data_generation.vllm_hidden_states_generator import VllmHiddenStatesGenerator
-
-        recipe = settings.recipe
-        self._folder = folder
-        self._generator = VllmHiddenStatesGenerator(
-            model_path=str(settings.target),
-            layer_ids=layers.to_generator_ids(recipe.layers.captured(settings.facts.num_layers)),
-            max_model_len=settings.longest,
-            gpu_memory_utilization=recipe.extract.gpu_memory_utilization,
-            tensor_parallel_size=recipe.target.tensor_parallel_size,
-            max_num_batched_tokens=recipe.extract.token_budget,
-            max_num_seqs=recipe.extract.max_num_seqs,
-            trust_remote_code=recipe.target.trust_remote_code,
-            dtype=settings.dtype,
-        )
-
-    def save(self, prompts: Prompts) -> float:
-        """Seconds until every sample is saved (not synced)."""
-        import torch
-
-        folder = _fresh(self._folder / "generate")
-        began = time.monotonic()
-        at = 0
-        for batch in _batches(prompts, 32):
-            for result in self._generator.generate(batch):
-                torch.save(result, folder / f"data_{at}.pt")
-                at += 1
-        seconds = time.monotonic() - began
-        shutil.rmtree(folder)
-        return seconds
-
-
-def _batches(prompts: Prompts, size: int) -> Iterator[Prompts]:
-    for at in range(0, len(prompts), size):
-        yield prompts[at : at + size]
-
-
-def _fresh(folder: Path) -> Path:
-    if folder.exists() and any(folder.iterdir()) and not (folder / manifest.FILE).exists():
-        raise UsageError(f"{folder} is not empty", fix="name a new --folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _print(rates: dict[str, list[float]], arguments: argparse.Namespace, device: str, terminal: Terminal) -> int:
-    plain = statistics.median(rates["plain prefill"])
+def _print(
+    rates: dict[str, list[float]],
+    notes: dict[str, str],
+    arguments: argparse.Namespace,
+    surroundings: str,
+    terminal: Terminal,
+) -> int:
+    middle = {name: statistics.median(found) for name, found in rates.items()}
+    plain, extract = middle["plain prefill"], middle["extract"]
     steps = f"steps of {arguments.token_budget} tokens, " if arguments.token_budget else ""
     terminal.line(
-        f"\n{arguments.samples} x {arguments.tokens} tokens, {steps}{arguments.rounds} rounds, {device}, {_host()}"
+        f"\n{arguments.samples} x {arguments.tokens} tokens, {steps}{arguments.rounds} rounds, {surroundings}"
     )
     terminal.line("| path | tok/s, median | least … most | / plain prefill |\n| --- | --- | --- | --- |")
     for name, found in rates.items():
-        middle = statistics.median(found)
-        terminal.line(f"| {name} | {middle:.0f} | {min(found):.0f} … {max(found):.0f} | {middle / plain:.3f} |")
+        ratio = f"{middle[name] / plain:.3f}"
+        terminal.line(f"| {name} | {middle[name]:.0f} | {min(found):.0f} … {max(found):.0f} | {ratio} |")
+    for name, text in notes.items():
+        terminal.line(f"{name}: {text}" if name in rates else f"| {name} | none | {text} | none |")
     if arguments.result is not None:
-        arguments.result.write_text(json.dumps(rates, indent=2) + "\n", encoding="utf-8")
-    terminal.line(f"extract / plain prefill ratio: {statistics.median(rates['extract']) / plain:.3f}")
+        arguments.result.write_text(json.dumps({"rates": rates, "notes": notes}, indent=2) + "\n", encoding="utf-8")
+    for name in list(rates)[2:]:
+        terminal.line(f"extract / {name}: {extract / middle[name]:.2f}")
+    terminal.line(f"extract / plain prefill ratio: {extract / plain:.3f}")
     return 0
 
 

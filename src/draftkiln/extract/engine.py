@@ -40,6 +40,7 @@ class Settings:
         longest: tokens of the longest sample.
         dtype: that it computes in.
         executor: vLLM's own way to run its workers, `ray` where one engine spreads over hosts; None: its choice.
+        layer_ids: of the captured states; None: the recipe's.
     """
 
     target: Path
@@ -48,6 +49,18 @@ class Settings:
     longest: int
     dtype: str
     executor: str | None = None
+    layer_ids: tuple[int, ...] | None = None
+
+    def captured(self) -> tuple[int, ...]:
+        """Ids of the captured states, in slot order."""
+        return self.layer_ids or self.recipe.layers.captured(self.facts.num_layers)
+
+    def set_environment(self) -> None:
+        """Set vLLM's environment variables; before it is started."""
+        if self.longest + 1 > self.facts.max_positions:
+            os.environ["VLLM_ALLOW_LONG_MAX_MODEL_LEN"] = "1"
+        # The capture reads the batch of the runner that all supported builds have.
+        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
 
     def arguments(self) -> dict[str, Any]:
         """Arguments of vLLM's `EngineArgs`."""
@@ -95,10 +108,7 @@ class VllmEngine:
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
 
-        if settings.longest + 1 > settings.facts.max_positions:
-            os.environ["VLLM_ALLOW_LONG_MAX_MODEL_LEN"] = "1"
-        # The capture reads the batch of the runner that all supported builds have.
-        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+        settings.set_environment()
         before = {process.pid for process in multiprocessing.active_children()}
         self._settings = settings
         self._engine = LLMEngine.from_engine_args(EngineArgs(**settings.arguments()))
@@ -150,9 +160,9 @@ class VllmEngine:
         Returns:
             Of each rank its number, its process and whether it writes.
         """
-        recipe, facts = self._settings.recipe, self._settings.facts
-        ids = layers.to_generator_ids(recipe.layers.captured(facts.num_layers))
-        extract, cpus = recipe.extract, sorted(os.sched_getaffinity(0))
+        facts = self._settings.facts
+        ids = layers.to_generator_ids(self._settings.captured())
+        extract, cpus = self._settings.recipe.extract, sorted(os.sched_getaffinity(0))
         shape = facts.hidden_size, extract.writers, extract.token_budget
         self._compared, self._comparing = set(compared), bool(compared)
         driver = os.getpid(), socket.gethostname()

@@ -279,8 +279,9 @@ class Extract(Section):
 class Validate(Section):
     """How extracted states are checked."""
 
-    against: Literal["transformers"] | None = "transformers"
-    """Independent reference for the numeric check; none on targets that no single process can load."""
+    against: Literal["transformers", "vllm"] | None = "transformers"
+    """Independent reference for the numeric check: `vllm` on targets that no single process can load, if there is a
+    GPU stack under `stacks.validate`; null for none."""
     samples: PositiveInt = 8
     """Samples compared with the reference."""
     min_cosine: Annotated[float, Field(gt=0, le=1)] = 0.9995

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import sys
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from draftkiln import durable, rundir, stage
+from draftkiln import arithmetic, durable, rundir, stage
 from draftkiln.errors import ExitCode, ProblemsError, RunDirectoryError, UsageError, ValidationError
 from draftkiln.extract import manifest, samples
 from draftkiln.validate import headers, numerics
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from draftkiln.extract.manifest import Manifest
     from draftkiln.stage import Context
     from draftkiln.stagelog import Terminal
+    from draftkiln.validate.numerics import Comparison
     from draftkiln.validate.reference import Agreement
 
 _SHOWN = 20
@@ -32,12 +34,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="look at headers, ids, sizes and checksums alone, on any host, also while extracting; records nothing",
     )
     parser.add_argument("--skip-checksums", action="store_true", help="with --headers-only: do not read whole files")
+    parser.add_argument(
+        "--against",
+        choices=("transformers", "vllm"),
+        help="compare some samples with this reference alone, whatever the recipe says; records no stage",
+    )
+    parser.add_argument(
+        "--stack",
+        metavar="NAME",
+        help="with --against: stack of the reference; default: for vllm the extraction's, else the one of `validate`",
+    )
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Run the stage, or the header pass alone."""
     if arguments.headers_only:
         return _headers_only(arguments)
+    if arguments.against is not None:
+        return _against_alone(arguments)
+    if arguments.stack is not None:
+        raise UsageError("--stack goes with --against", fix="the stage itself runs on the recipe's stacks.validate")
     if arguments.skip_checksums:
         raise UsageError("--skip-checksums goes with --headers-only", fix="the stage itself reads every file whole")
     return stage.run("validate", arguments, _validate, error=ValidationError)
@@ -67,6 +83,55 @@ def _headers_only(arguments: argparse.Namespace) -> int:
     checked = "headers, ids and sizes" if arguments.skip_checksums else "headers, ids, sizes and checksums"
     print(f"validate: {checked} of {len(found.receipts)} samples are good: {rows} tokens, {size / 1e9:.2f} GB")
     return ExitCode.OK
+
+
+def _against_alone(arguments: argparse.Namespace) -> int:
+    """Compare some samples with a reference and keep the figures beside the stage's own."""
+    from draftkiln import stagelog
+    from draftkiln.recipe.load import load
+    from draftkiln.stack import environment
+    from draftkiln.stack.model import read
+
+    stacks, name = load(arguments.recipe).stacks, arguments.against
+    stack = arguments.stack or (stacks.extract if name == "vllm" else stacks.of("validate"))
+    environment.enter(stack, sys.argv[1:])
+    context = replace(stage.context("validate", arguments, enter=False), stack=stack, device=read(stack).file.device)
+    with stagelog.stage_log(context.run.log("validate"), ValidationError) as terminal:
+        agreements, problems = _compare(name, _comparison(context, terminal), context)
+        report = {"stack": stack, "agreements": [asdict(agreement) for agreement in agreements]}
+        durable.write_json(context.run.folder("validate") / f"against-{name}.json", report)
+        _stop(problems)
+        terminal.line(_agreed(name, agreements))
+    return ExitCode.OK
+
+
+def _comparison(context: Context, terminal: Terminal) -> Comparison:
+    import datasets
+
+    folder = context.run.path / "extract"
+    rows = datasets.load_from_disk(str(context.run.path / "prepare" / "dataset")).with_format(None)
+    found = manifest.read(folder / manifest.FILE)
+    settings = context.recipe.validate_
+    return numerics.Comparison(context.target, settings, found, folder / samples.FOLDER, rows, terminal)
+
+
+def _compare(name: str, comparison: Comparison, context: Context) -> tuple[list[Agreement], list[ValidationError]]:
+    if name == "transformers":
+        return comparison.with_transformers()
+    from draftkiln.extract.engine import Settings
+
+    longest = max(comparison.found.receipts[index].rows for index in comparison.chosen())
+    dtype = arithmetic.engine_dtype(context.recipe.target.dtype, context.device)
+    return comparison.with_vllm(Settings(context.target, context.facts, context.recipe, longest, dtype))
+
+
+def _agreed(name: str, agreements: list[Agreement]) -> str:
+    worst = min(agreements, key=lambda agreement: agreement.min_cosine)
+    nearest = min(agreement.nearest for agreement in agreements)
+    return (
+        f"validate: {len({a.index for a in agreements})} samples agree with {name}: least cosine "
+        f"{worst.min_cosine:.5f} (layer {worst.layer}), at least {nearest:.1%} of the rows nearest to their own state"
+    )
 
 
 def _validate(context: Context, terminal: Terminal) -> dict[str, Any]:
@@ -102,9 +167,10 @@ def _validate(context: Context, terminal: Terminal) -> dict[str, Any]:
     agreements: list[Agreement] = []
     settings = context.recipe.validate_
     if settings.against:
-        agreements, wrong = numerics.against_transformers(context.target, settings, found, folder, rows, terminal)
+        comparison = numerics.Comparison(context.target, settings, found, folder, rows, terminal)
+        agreements, wrong = _compare(settings.against, comparison, context)
         _stop(wrong)
-        checks.append("transformers")
+        checks.append(settings.against)
     looked = [folder / samples.name(index) for index in numerics.spread(found.head.indices, profile.SAMPLES)]
     report = {
         "checks": checks,
@@ -117,6 +183,7 @@ def _validate(context: Context, terminal: Terminal) -> dict[str, Any]:
     return {
         "samples": count,
         "checks": checks,
+        "against": settings.against,
         "compared": len({a.index for a in agreements}),
         "min_cosine": lowest,
     }

@@ -1,8 +1,10 @@
-"""The numeric checks of some samples: against transformers, and the last slot against what the engine itself said."""
+"""The numeric checks of some samples: against a reference, and the last slot against what the engine itself said."""
 
 from __future__ import annotations
 
+import functools
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from draftkiln.errors import ValidationError
@@ -10,9 +12,10 @@ from draftkiln.extract import samples, top_tokens
 from draftkiln.target.facts import text_config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from draftkiln.extract.engine import Settings
     from draftkiln.extract.manifest import Manifest
     from draftkiln.recipe.model import Validate
     from draftkiln.stagelog import Terminal
@@ -37,35 +40,72 @@ def spread(indices: Sequence[int], count: int) -> list[int]:
     return list(dict.fromkeys(indices[round(k * (len(indices) - 1) / max(count - 1, 1))] for k in range(count)))
 
 
-def against_transformers(
-    target: Path, settings: Validate, found: Manifest, folder: Path, rows: Any, terminal: Terminal
-) -> tuple[list[Agreement], list[ValidationError]]:
-    """Compare some samples with transformers' own states; the comparisons, and what is wrong."""
-    import safetensors.torch
+@dataclass(frozen=True)
+class Comparison:
+    """What is compared with a reference.
 
-    from draftkiln.target.reference import reference_text_model
-    from draftkiln.validate import reference
+    Attributes:
+        target: its directory.
+        settings: how many samples, and how alike they must be.
+        found: the manifest.
+        folder: of the samples.
+        rows: the dataset.
+        terminal: for people.
+    """
 
-    model = reference_text_model(target)
-    chosen = spread(found.head.indices, settings.samples)
-    agreements: list[Agreement] = []
-    for number, index in enumerate(chosen, start=1):
-        tensors = safetensors.torch.load_file(folder / samples.name(index))
-        states = tensors["hidden_states"]
-        if samples.SCALES in tensors:
-            states = states.float() * tensors[samples.SCALES]
-        agreements += reference.compare(model, index, rows[index]["input_ids"], states, found.head.layer_ids)
-        lowest = min(agreement.min_cosine for agreement in agreements)
-        terminal.progress(
-            f"validate: {number}/{len(chosen)} samples against transformers, least cosine {lowest:.5f}",
-            last=number == len(chosen),
-        )
-    flips = routed(target)
-    least = settings.min_cosine_fp8 if found.head.dtype == samples.FP8 else settings.min_cosine
-    return agreements, [problem for a in agreements if (problem := disagreement(a, least, found, flips=flips))]
+    target: Path
+    settings: Validate
+    found: Manifest
+    folder: Path
+    rows: Any
+    terminal: Terminal
+
+    def chosen(self) -> list[int]:
+        """The samples that are compared."""
+        return spread(self.found.head.indices, self.settings.samples)
+
+    def with_transformers(self) -> tuple[list[Agreement], list[ValidationError]]:
+        """Compare with transformers' own states; the comparisons, and what is wrong."""
+        from draftkiln.target.reference import reference_text_model
+        from draftkiln.validate import reference
+
+        return self._with("transformers", functools.partial(reference.compare, reference_text_model(self.target)))
+
+    def with_vllm(self, settings: Settings) -> tuple[list[Agreement], list[ValidationError]]:
+        """Compare with the states of vLLM itself, started as `settings` say; likewise."""
+        from draftkiln.validate import vllm_reference
+
+        with vllm_reference.started(settings, self.found.head.layer_ids) as engine:
+            self.terminal.line(f"validate: vLLM {engine.version} gives its states {engine.taken}")
+            return self._with("vllm", engine.compare)
+
+    def _with(
+        self, name: str, compare: Callable[..., list[Agreement]]
+    ) -> tuple[list[Agreement], list[ValidationError]]:
+        import safetensors.torch
+
+        chosen = self.chosen()
+        agreements: list[Agreement] = []
+        for number, index in enumerate(chosen, start=1):
+            tensors = safetensors.torch.load_file(self.folder / samples.name(index))
+            states = tensors["hidden_states"]
+            if samples.SCALES in tensors:
+                states = states.float() * tensors[samples.SCALES]
+            agreements += compare(index, self.rows[index]["input_ids"], states, self.found.head.layer_ids)
+            lowest = min(agreement.min_cosine for agreement in agreements)
+            self.terminal.progress(
+                f"validate: {number}/{len(chosen)} samples against {name}, least cosine {lowest:.5f}",
+                last=number == len(chosen),
+            )
+        flips, fp8 = routed(self.target), self.found.head.dtype == samples.FP8
+        least = self.settings.min_cosine_fp8 if fp8 else self.settings.min_cosine
+        wrong = (disagreement(a, least, self.found, flips=flips, reference=name) for a in agreements)
+        return agreements, [problem for problem in wrong if problem]
 
 
-def disagreement(agreement: Agreement, least: float, found: Manifest, *, flips: bool) -> ValidationError | None:
+def disagreement(
+    agreement: Agreement, least: float, found: Manifest, *, flips: bool, reference: str = "transformers"
+) -> ValidationError | None:
     """What is wrong with a slot of a sample beside its reference; None when nothing is.
 
     Args:
@@ -73,12 +113,13 @@ def disagreement(agreement: Agreement, least: float, found: Manifest, *, flips: 
         least: cosine that every row must reach.
         found: the manifest.
         flips: whether tokens are routed, so that rows may differ after a close call.
+        reference: its name.
     """
     where = f"{samples.name(agreement.index)}: layer {agreement.layer}"
     if agreement.min_cosine < least and not (flips and agreement.nearest >= _MIN_NEAREST):
         nearest = f"; {agreement.nearest:.0%} of the rows are nearest to their own reference" if flips else ""
         return ValidationError(
-            f"{where}, row {agreement.row}: cosine {agreement.min_cosine:.5f} to transformers, at least {least} wanted"
+            f"{where}, row {agreement.row}: cosine {agreement.min_cosine:.5f} to {reference}, at least {least} wanted"
             + nearest,
             why="rows of another sample, another layer, or an engine that computes something else",
             fix="run `draftkiln preflight` on the extraction stack; do not train on these states",

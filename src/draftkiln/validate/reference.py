@@ -1,14 +1,14 @@
-"""The numeric check: states computed anew by Hugging Face transformers on the same weights."""
+"""The numeric check: states computed anew by a reference, Hugging Face transformers or vLLM, on the same weights."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True)
@@ -64,28 +64,50 @@ def states(model: Any, token_ids: Sequence[int], layer_ids: Sequence[int]) -> tu
 def compare(
     model: Any, index: int, token_ids: Sequence[int], captured: torch.Tensor, layer_ids: Sequence[int]
 ) -> list[Agreement]:
-    """Compare captured states `[tokens, slots, hidden]` of one sample with the reference, slot by slot."""
+    """Compare captured states `[tokens, slots, hidden]` of one sample with transformers' model, slot by slot."""
     last = len(model.model.layers)
-    beside = {layer: [near for near in (layer - 1, layer + 1) if 0 <= near <= last] for layer in layer_ids}
-    needed = sorted({*layer_ids, *(near for layers in beside.values() for near in layers)})
+    needed = with_neighbours(layer_ids, last)
     computed, next_tokens = states(model, token_ids, needed)
     wanted = {layer: computed[:, place] for place, layer in enumerate(needed)}
+    found = agreements(index, captured, layer_ids, wanted, last)
+    for slot, layer in enumerate(layer_ids):
+        if layer == last:
+            weight = next(model.parameters()).dtype
+            logits = model.lm_head(model.model.norm(captured[:, slot].to(weight)))
+            found[slot] = replace(found[slot], argmax=float((logits.argmax(dim=-1) == next_tokens).float().mean()))
+    return found
+
+
+def with_neighbours(layer_ids: Sequence[int], last: int) -> list[int]:
+    """These layer ids and those beside them, up to `last`, ascending."""
+    return sorted({near for layer in layer_ids for near in (layer - 1, layer, layer + 1) if 0 <= near <= last})
+
+
+@torch.inference_mode()  # type: ignore[untyped-decorator]  # the same
+def agreements(
+    index: int, captured: torch.Tensor, layer_ids: Sequence[int], wanted: Mapping[int, torch.Tensor], last: int
+) -> list[Agreement]:
+    """Compare captured states `[tokens, slots, hidden]` of one sample with a reference's, slot by slot.
+
+    Args:
+        index: of the sample.
+        captured: its states.
+        layer_ids: id of each slot.
+        wanted: the reference's states `[tokens, hidden]` by layer id; of those beside as far as it has them.
+        last: id after the last layer.
+    """
     found = []
     for slot, layer in enumerate(layer_ids):
-        ours, theirs = captured[:, slot].float(), wanted[layer]
+        ours, theirs = captured[:, slot].float(), wanted[layer].float()
         cosine = _cosine(ours, theirs)
-        others = [_cosine(ours, wanted[near]) for near in beside[layer]]
+        beside = [near for near in (layer - 1, layer + 1) if 0 <= near <= last and near in wanted]
+        others = [_cosine(ours, wanted[near].float()) for near in beside]
         if len(ours) > 1:
             others.append(_cosine(ours, theirs.roll(1, dims=0)))
         nearest = torch.stack([cosine > other for other in others]).all(dim=0).float().mean()
         row = int(cosine.argmin())
-        argmax = None
-        if layer == last:
-            weight = next(model.parameters()).dtype
-            logits = model.lm_head(model.model.norm(captured[:, slot].to(weight)))
-            argmax = float((logits.argmax(dim=-1) == next_tokens).float().mean())
         difference, median = float((ours - theirs).abs().max()), float(cosine.median())
-        found.append(Agreement(index, layer, float(cosine[row]), row, difference, median, float(nearest), argmax))
+        found.append(Agreement(index, layer, float(cosine[row]), row, difference, median, float(nearest)))
     return found
 
 
