@@ -14,6 +14,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["VLLM_PORT"] = str(_FIRST_PORT + _PORTS * (os.getpid() % _PROCESSES))
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep a file's tests on one worker, and those of the series, which share their engines, on another."""
     for item in items:
