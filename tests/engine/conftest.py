@@ -9,4 +9,3 @@ _FIRST_PORT, _PORTS, _PROCESSES = 20_000, 100, 120
 def pytest_configure() -> None:
     """Give vLLM, which otherwise asks the kernel for a port and binds it later, the ports of this process."""
     os.environ["VLLM_PORT"] = str(_FIRST_PORT + _PORTS * (os.getpid() % _PROCESSES))
-
