@@ -22,7 +22,7 @@ _FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 
 _SIZES = {"hidden_size": show.count, "intermediate_size": show.count, "num_attention_heads": show.count,
           "num_key_value_heads": show.count, "head_dim": show.count, "vocab_size": show.count}  # fmt: skip
-_MEASURED = {"acceptance_length": show.plain, "num_draft_tokens": show.count, "prompts": show.count,
+_MEASURED = {"acceptance_length": show.exact, "num_draft_tokens": show.count, "prompts": show.count,
              "answers": show.count, "drafts": show.count, "accepted": show.count, "tokens": show.count,
              "tokens_per_second": show.plain, "tokens_per_second_alone": show.plain, "lossless": show.plain,
              "unigram_length": show.plain, "vllm": show.plain, "dtype": show.plain, "sampling": show.plain,
@@ -86,7 +86,7 @@ def _positions(records: Records) -> Iterator[Content]:
     own: list[Content] = [
         "this draft",
         "held-out prompts of this run",
-        show.number(records.value(RESULT, "acceptance_length")),
+        show.number(records.value(RESULT, "acceptance_length"), show.exact),
     ]
     rows: list[list[Content]] = [[*own, ""]]
     rows += [
@@ -103,7 +103,7 @@ def _sets(records: Records) -> Iterator[Content]:
     """Every prompt set and way of sampling, where more than the held-out prompts were measured."""
     if len(records.sequence(RESULT, "sets")) < 2:  # noqa: PLR2004 - the first is told above
         return
-    columns = {"prompts": show.count, "answers": show.count, "acceptance_length": show.plain,
+    columns = {"prompts": show.count, "answers": show.count, "acceptance_length": show.exact,
                "tokens_per_second": show.plain, "tokens_per_second_alone": show.plain, "unigram_length": show.plain,
                "lossless": show.plain}  # fmt: skip
     rows = []
@@ -146,7 +146,7 @@ def _others(records: Records) -> Iterator[Content]:
         file = f"evaluate/{folder.name}/result.json"
         found: Any = records.value(file, "acceptance_length")
         if found:
-            rows.append([show.digest(records.value(file, "draft_sha256"), 12), show.number(found),
+            rows.append([show.digest(records.value(file, "draft_sha256"), 12), show.number(found, show.exact),
                          show.number(records.value(file, "prompts"), show.count)])  # fmt: skip
     if rows:
         yield element("h3", "Other drafts on this target")
