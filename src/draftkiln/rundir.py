@@ -213,13 +213,15 @@ def _refuse_changes(where: str, before: Mapping[str, Any], now: Mapping[str, Any
 
 def filled(recorded: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Values of `recorded`, and those of `defaults`, at any depth, whose keys it does not have."""
-    found = dict(recorded)
-    for key, default in defaults.items():
-        if isinstance(default, Mapping) and isinstance(found.get(key), Mapping):
-            found[key] = filled(found[key], default)
-        else:
-            found.setdefault(key, default)
-    return found
+    return {**defaults, **{key: _filled(value, defaults.get(key)) for key, value in recorded.items()}}
+
+
+def _filled(recorded: Any, default: Any) -> Any:
+    if isinstance(recorded, Mapping) and isinstance(default, Mapping):
+        return filled(recorded, default)
+    if isinstance(recorded, list) and isinstance(default, list) and len(recorded) == len(default):
+        return [_filled(*pair) for pair in zip(recorded, default, strict=True)]
+    return recorded
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

@@ -195,13 +195,15 @@ def _sections(content: Mapping[str, Any], stage: str) -> dict[str, Any]:
 
 
 def _defaults(content: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """What `content` has and `named`, the same without defaults, has not."""
+    """What `content` has and `named`, the same without defaults, has not; lists keep the places of their parts."""
     found: dict[str, Any] = {}
     for key, value in content.items():
         if key not in named:
             found[key] = value
         elif isinstance(value, Mapping):
             found[key] = _defaults(value, named[key])
+        elif isinstance(value, list) and any(isinstance(part, Mapping) for part in value):
+            found[key] = [_defaults(*pair) for pair in zip(value, named[key], strict=True)]
     return found
 
 

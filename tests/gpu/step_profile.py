@@ -24,7 +24,7 @@ def main():
     parser.add_argument("--samples", type=int, default=256)
     parser.add_argument("--tokens", type=int, default=512)
     arguments = parser.parse_args()
-    from draftkiln.extract import bench, engine
+    from draftkiln.extract import alternation, engine
     from draftkiln.recipe.load import load
     from draftkiln.target import facts
     from draftkiln.target.resolve import ensure
@@ -36,7 +36,7 @@ def main():
     settings = engine.Settings(target, facts.read(target), recipe, arguments.tokens, recipe.target.dtype)
     prompts = [[(7 * i + j) % 8000 for j in range(arguments.tokens)] for i in range(arguments.samples)]
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    runs = bench._WithSink(settings, arguments.folder)
+    runs = alternation.WithSink(settings, arguments.folder)
     found = {"device_before": call(runs, "_profile_memory")}
     paths = {"plain": runs.plain, "extract": runs.extract}
     for path in paths.values():
@@ -47,7 +47,10 @@ def main():
         seconds = path(prompts)
         trace = arguments.folder / f"{name}.json"
         thread = call(runs, "_profile_stop", str(trace))
-        found[name] = {"tokens_per_second": round(arguments.samples * arguments.tokens / seconds), **read(trace, thread)}
+        found[name] = {
+            "tokens_per_second": round(arguments.samples * arguments.tokens / seconds),
+            **read(trace, thread),
+        }
         trace.unlink()
     runs.engine.shut_down()
     shutil.rmtree(arguments.folder, ignore_errors=True)

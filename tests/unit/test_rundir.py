@@ -12,6 +12,11 @@ def test_case_28_a_run_of_another_recipe_is_refused_by_name(tmp_path):
     assert "kimi" in caught.value.why
 
 
+def test_case_30_a_run_three_folders_deep_is_made(tmp_path):
+    RunDirectory.open(tmp_path / "a" / "b" / "run", "tiny")
+    assert (tmp_path / "a" / "b" / "run" / "run.json").exists()
+
+
 def test_a_folder_of_somebody_else_is_not_taken(tmp_path):
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(RunDirectoryError, match=r"no run\.json"):

@@ -1,4 +1,4 @@
-"""What a draft's config says, held against the target, before an engine is started with both."""
+"""What a draft's config and weights say, held against the target, before an engine is started with both."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftkiln import layers
 from draftkiln.errors import EvaluationError, ProblemsError
+from draftkiln.export import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,16 +20,16 @@ CONFIG = "config.json"
 
 
 def check(folder: Path, facts: TargetFacts) -> None:
-    """Refuse a folder that is no draft, or a draft of another target; all problems at once.
+    """Refuse a folder that is no draft, a draft of another target, or weights that do not load; all problems at once.
 
     Raises:
         EvaluationError: the folder is no draft.
-        ProblemsError: of `EvaluationError`s, one a value that does not fit the target.
+        ProblemsError: of `EvaluationError`s, one a value or a tensor that does not fit.
     """
     absent = [name for name in (CONFIG, WEIGHTS) if not (folder / name).is_file()]
     if absent:
         raise EvaluationError(
-            f"{folder} is no draft", why=f"it has no {' and no '.join(absent)}", fix="name an export folder"
+            f"{folder} is no draft", why=f"it has no {' and no '.join(absent)}", fix=f"name {_likely(folder)}"
         )
     try:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
@@ -38,8 +39,16 @@ def check(folder: Path, facts: TargetFacts) -> None:
         raise EvaluationError(f"{folder / CONFIG} is not a JSON object", fix="export the draft again")
     fix = f"measure it with the target that it was trained for; this one is {facts.path}"
     problems = [EvaluationError(f"{folder}: {text}", fix=fix) for text in _problems(config, facts)]
+    again = f"export it again, or fetch it again; `draftkiln inspect {folder}` shows all of it"
+    problems += [EvaluationError(f"{folder}: {text}", fix=again) for text in reading.read(folder).unloadable]
     if problems:
         raise ProblemsError(problems)
+
+
+def _likely(folder: Path) -> str:
+    """The draft of a run directory, where that was named instead."""
+    inside = folder / "export" / "vllm"
+    return f"{inside}, the draft of this run" if inside.is_dir() else "an export folder"
 
 
 def _problems(config: Mapping[str, Any], facts: TargetFacts) -> Iterator[str]:

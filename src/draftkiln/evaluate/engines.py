@@ -1,4 +1,4 @@
-"""Engines as processes: each answers one job and ends; what it wrote on the way is its log."""
+"""Engines as processes: each answers one job and ends; what it printed on the way is its log."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import asdict, replace
+import time
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from draftkiln import durable
 from draftkiln.cause import last_error
 from draftkiln.errors import EngineError, ExitCode
-from draftkiln.evaluate.serve import Answers, Job
+from draftkiln.evaluate.job import Answers, Job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,76 +23,118 @@ if TYPE_CHECKING:
 
     from draftkiln.stagelog import Terminal
 
-_KEPT_VERSION = 3
+_KEPT_VERSION = 4
 """Of the file that keeps the target's own answers."""
+_POLL_S = 0.1
+_SIGNALLED = 128
+"""An exit code above it is that of a process that a signal ended, as shells count."""
 
 
-def alone(job: Job, folder: Path, terminal: Terminal, *, environment: str, timeout: float | None = None) -> Answers:
-    """Answers of the target alone; kept in `folder`, for they are the same whatever draft is measured.
+@dataclass(frozen=True)
+class Request:
+    """One engine: what it is called on the terminal, what it answers, and the file for that."""
+
+    what: str
+    job: Job
+    answers: Path
+
+    @property
+    def log(self) -> Path:
+        """What it prints."""
+        return self.answers.with_suffix(".log")
+
+
+def both(
+    job: Job, kept: Path, folder: Path, terminal: Terminal, *, environment: str, timeout: float | None = None
+) -> tuple[Answers, Answers]:
+    """Answers of the target alone and with the draft.
 
     Args:
-        job: with or without a draft.
-        folder: that keeps them.
+        job: with the draft.
+        kept: folder that keeps the answers of the target alone: they are the same whatever draft is measured.
+        folder: for those with the draft.
         terminal: of the stage.
-        environment: what the engine is made of; answers of another one are not taken.
-        timeout: longest time for the engine in seconds.
+        environment: what the engine is made of; kept answers of another one are not taken.
+        timeout: longest time for each engine in seconds.
 
     Raises:
-        EngineError: the engine did not start, died, or took too long.
+        EngineError: an engine did not start, died, or took too long.
     """
-    job = replace(job, draft=None)
-    file = folder / "alone.json"
-    key = durable.sha256_json([_KEPT_VERSION, asdict(job), environment])
+    drafted = Request("with the draft", job, folder / "drafted.json")
+    alone = Request("alone", replace(job, draft=None), kept / "target.json")
+    file, key = kept / "alone.json", durable.sha256_json([_KEPT_VERSION, asdict(alone.job), environment])
     if file.exists():
-        kept = json.loads(file.read_text(encoding="utf-8"))
-        if kept.get("job_sha256") == key:
-            return Answers.of_json(kept["answers"])
-    answers = answer("alone", job, folder / "target.json", terminal, timeout=timeout)
-    durable.write_json(file, {"job_sha256": key, "answers": asdict(answers)})
-    return answers
+        found = json.loads(file.read_text(encoding="utf-8"))
+        if found.get("job_sha256") == key:
+            return Answers.of_json(found["answers"]), answer(drafted, terminal, timeout=timeout)
+    with _served([alone, drafted], terminal, timeout) as answers:
+        first = next(answers)
+        durable.write_json(file, {"job_sha256": key, "answers": asdict(first)})
+        return first, next(answers)
 
 
-def answer(what: str, job: Job, answers: Path, terminal: Terminal, *, timeout: float | None = None) -> Answers:
-    """Have an engine of its own process answer `job` and write `answers`.
+def answer(request: Request, terminal: Terminal, *, timeout: float | None = None) -> Answers:
+    """Have an engine of its own process answer, and write the answers.
 
     Raises:
         EngineError: it did not start, died, or took longer than `timeout` seconds; nothing is written then.
     """
-    ways = f", {len(job.samplings)} times" if len(job.samplings) > 1 else ""
-    terminal.line(f"evaluate: {sum(len(prompts) for _, prompts in job.sets)} prompts{ways}, the target {what}")
-    request = answers.with_name(f"{answers.stem}-job.json")
-    durable.write_json(request, asdict(job))
-    answers.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "draftkiln.evaluate.serve", str(request), str(answers)]
+    with _served([request], terminal, timeout) as answers:
+        return next(answers)
+
+
+@contextlib.contextmanager
+def _served(requests: list[Request], terminal: Terminal, timeout: float | None) -> Iterator[Iterator[Answers]]:
+    """Engines one after the other, and their answers as they come; what is left of them at the end is ended."""
+    command = [sys.executable, "-m", "draftkiln.evaluate.serve"]
+    for one in requests:
+        job = one.answers.with_name(f"{one.answers.stem}-job.json")
+        durable.write_json(job, asdict(one.job))
+        one.answers.unlink(missing_ok=True)
+        one.log.unlink(missing_ok=True)
+        command += [str(job), str(one.answers)]
     # A file, not a pipe: a worker that outlives its engine would hold a pipe open, and we would wait for it.
-    log = answers.with_suffix(".log")
-    ended = _run(command, log, timeout)
-    printed = log.read_text(encoding="utf-8", errors="replace")
-    sys.stderr.write(printed)
-    if ended or not answers.exists():
-        raise EngineError(
-            f"the engine with the target {what} failed: {last_error(printed)}",
-            why=f"its process {ended or 'wrote no answers'}; its whole output is in {log}",
-            fix="mend the cause and run the same command again",
-        )
-    return Answers.of_json(json.loads(answers.read_text(encoding="utf-8")))
-
-
-def _run(command: list[str], log: Path, timeout: float | None) -> str:
-    """Run an engine to its end, its workers included; gives how it ended where that was not well."""
-    with log.open("wb") as output, _ended_by_sigterm():
+    with requests[0].log.open("ab") as output, _ended_by_sigterm():
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=os.environ, process_group=0
         )
         try:
-            code = process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return f"was not done after {timeout:g} s (--timeout)"
+            yield (_answers(process, one, terminal, timeout) for one in requests)
         finally:
             _end(process)
-    if code < 0:
-        return f"ended with signal {-code}"
-    return f"ended with exit code {code}" if code else ""
+
+
+def _answers(process: subprocess.Popen[bytes], request: Request, terminal: Terminal, timeout: float | None) -> Answers:
+    job = request.job
+    ways = f", {len(job.samplings)} times" if len(job.samplings) > 1 else ""
+    terminal.line(f"evaluate: {sum(len(prompts) for _, prompts in job.sets)} prompts{ways}, the target {request.what}")
+    ended = _wait(process, request.answers, timeout)
+    printed = request.log.read_text(encoding="utf-8", errors="replace") if request.log.exists() else ""
+    sys.stderr.write(printed)
+    if ended:
+        raise EngineError(
+            f"the engine with the target {request.what} failed: {last_error(printed)}",
+            why=f"its process {ended}; its whole output is in {request.log}",
+            fix="mend the cause and run the same command again",
+        )
+    return Answers.of_json(json.loads(request.answers.read_text(encoding="utf-8")))
+
+
+def _wait(process: subprocess.Popen[bytes], answers: Path, timeout: float | None) -> str:
+    """Wait for an engine's answers; gives how it ended where there are none."""
+    latest = None if timeout is None else time.monotonic() + timeout
+    while True:
+        code = process.poll()
+        if answers.exists():  # looked at after the process: one that ended has written what it ever will
+            return ""
+        if code is not None:
+            break
+        if latest is not None and time.monotonic() > latest:
+            return f"was not done after {timeout:g} s (--timeout)"
+        time.sleep(_POLL_S)
+    if code < 0 or code > _SIGNALLED:
+        return f"ended with signal {-code if code < 0 else code - _SIGNALLED}"
+    return f"ended with exit code {code}" if code else "wrote no answers"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

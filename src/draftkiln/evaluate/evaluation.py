@@ -10,7 +10,7 @@ from draftkiln import arithmetic, durable
 from draftkiln.errors import RunDirectoryError
 from draftkiln.evaluate import draft as drafts
 from draftkiln.evaluate import engines, prompts, results
-from draftkiln.evaluate.serve import GREEDY, Job, Sampling
+from draftkiln.evaluate.job import GREEDY, Job, Sampling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +56,7 @@ def evaluate_draft(
     files = _prompt_files(recipe, context.run.path, terminal)
     tokenizer = functools.cache(lambda: _tokenizer(context))  # seconds, and prompts of `prepare` do without it
     arguments = dict(recipe.target.template_arguments)
-    sets = {file.name: prompts.token_ids(file.prompts, tokenizer, arguments) for file in files}
+    sets = {file.name: prompts.questions(file.prompts, tokenizer, arguments) for file in files}
     job = Job(
         target=str(context.target),
         draft=str(draft.absolute()),
@@ -66,15 +66,17 @@ def evaluate_draft(
         max_tokens=asked.max_tokens,
         ignore_eos=asked.ignore_eos,
         dtype=arithmetic.engine_dtype(recipe.target.dtype, context.device),
+        device=context.device,
         tensor_parallel_size=recipe.target.tensor_parallel_size,
         trust_remote_code=recipe.target.trust_remote_code,
         load_format=recipe.target.load_format,
-        enforce_eager=context.device == "cpu",  # compiling for a CPU takes longer than these prompts
+        template_arguments=arguments,
+        positions=context.facts.max_positions,
     )
     _refuse_unfit(job, context)
     environment = durable.sha256_json([context.stack, context.inputs.get("requirements")])
-    alone = engines.alone(job, context.run.folder("evaluate"), terminal, environment=environment, timeout=timeout)
-    drafted = engines.answer("with the draft", job, folder / "drafted.json", terminal, timeout=timeout)
+    kept = context.run.folder("evaluate")
+    alone, drafted = engines.both(job, kept, folder, terminal, environment=environment, timeout=timeout)
     rounds = [
         results.Measured.of(one, other, asked.num_draft_tokens)
         for one, other in zip(drafted.rounds, alone.rounds, strict=True)
@@ -114,12 +116,10 @@ def _prompt_files(recipe: Recipe, run: Path, terminal: Terminal) -> list[PromptF
     return [held_out, *(prompts.from_file(one) for one in asked.sets)]
 
 
-def _refuse_unfit(job: Any, context: Context) -> None:
-    positions = context.facts.max_positions
-    beyond = job.max_tokens + job.num_draft_tokens + 1
-    for name, rows in job.sets:
-        longest = positions - beyond if positions else max(map(len, rows))
-        prompts.refuse_unfit(name, rows, vocab_size=context.facts.vocab_size, longest=longest)
+def _refuse_unfit(job: Job, context: Context) -> None:
+    longest = (job.positions or job.max_model_len) - job.beyond
+    for name, asked in job.sets:
+        prompts.refuse_unfit(name, asked, vocab_size=context.facts.vocab_size, longest=longest, answer=job.max_tokens)
 
 
 def _tokenizer(context: Context) -> Any:

@@ -10,13 +10,16 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
+from draftkiln import unicode
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from draftkiln.recipe.model import PromptForm
 
 Prompt = dict[str, Any]
-"""A mapping with `prompt_token_ids` (ids as they are) or `messages` (for the target's chat template)."""
+"""A mapping with `prompt_token_ids` (ids as they are) or `messages` (for the target's chat template), and with `then`:
+what the user says after each answer, where the prompt has further turns."""
 
 
 class NoPromptError(ValueError):
@@ -35,6 +38,8 @@ def parse(line: str, form: PromptForm) -> Prompt:
         raise NoPromptError(f"not JSON ({error})") from error
     if not isinstance(value, dict):
         raise NoPromptError(f"a {type(value).__name__}, not an object")
+    if not unicode.is_whole(value):
+        raise NoPromptError(unicode.HALF)
     found = _READERS[form](value)
     if found is None:
         raise NoPromptError(f"{_WANTED[form]} ({_other_form(value)})")
@@ -63,7 +68,8 @@ def _mt_bench(value: Mapping[str, Any]) -> Prompt | None:
     turns = value.get("turns")
     if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) for turn in turns):
         return None
-    return _asked(turns[0], "turns[0]")
+    asked = [_asked(turn, f"turns[{place}]") for place, turn in enumerate(turns)]
+    return asked[0] and (asked[0] | ({"then": turns[1:]} if turns[1:] else {}))
 
 
 def _gsm8k(value: Mapping[str, Any]) -> Prompt | None:

@@ -77,6 +77,8 @@ class Divergence:
     """Where an answer with the draft leaves the answer of the target alone."""
 
     prompt: int
+    turn: int
+    """0 = the first; a later one is compared where all before it are equal."""
     position: int
     """Tokens that agree."""
     alone: int | None = None
@@ -84,13 +86,17 @@ class Divergence:
     drafted: int | None = None
 
 
-def divergences(alone: Sequence[Sequence[int]], drafted: Sequence[Sequence[int]]) -> list[Divergence]:
-    """Every prompt whose two answers differ, and where they part."""
+def divergences(
+    alone: Sequence[Sequence[Sequence[int]]], drafted: Sequence[Sequence[Sequence[int]]]
+) -> list[Divergence]:
+    """Every prompt whose answers differ in some turn, and where they part: later turns answer other prompts."""
     found = []
-    for index, (one, other) in enumerate(zip(alone, drafted, strict=True)):
-        if list(one) != list(other):
-            place = agreed(one, other)
-            found.append(Divergence(index, place, _at(one, place), _at(other, place)))
+    for index, turns in enumerate(zip(alone, drafted, strict=True)):
+        for turn, (one, other) in enumerate(zip(*turns, strict=True)):
+            if list(one) != list(other):
+                place = agreed(one, other)
+                found.append(Divergence(index, turn, place, _at(one, place), _at(other, place)))
+                break
     return found
 
 

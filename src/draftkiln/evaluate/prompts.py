@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from draftkiln import durable
 from draftkiln.errors import DataError, EvaluationError, ProblemsError
 from draftkiln.evaluate import forms
+from draftkiln.evaluate.job import Question
 from draftkiln.recipe.model import HELD_OUT as HELD_OUT_SET
 from draftkiln.recipe.model import PromptForm, PromptSet
 
@@ -90,52 +91,73 @@ def read(path: Path, count: int | None, form: PromptForm = "messages", *, fix: s
     return found
 
 
-def token_ids(
+def questions(
     prompts: Sequence[Prompt], tokenizer: Callable[[], Any], template_arguments: dict[str, Any]
-) -> list[list[int]]:
-    """Token ids of prompts; `messages` are written out with the chat template of what `tokenizer` gives."""
-    rows = []
+) -> list[Question]:
+    """Prompts as an engine takes them; `messages` are written out with the chat template of what `tokenizer` gives."""
+    found = []
     for prompt in prompts:
         ids = prompt.get("prompt_token_ids")
-        if ids is None:
-            ids = tokenizer().apply_chat_template(
-                prompt["messages"],
-                add_generation_prompt=True,
-                tokenize=True,
-                return_dict=False,
-                **template_arguments,
-            )
-        rows.append([int(token) for token in ids])
-    return rows
+        if ids is not None:
+            found.append(Question([int(token) for token in ids]))
+            continue
+        messages, then = prompt["messages"], prompt.get("then", [])
+        ids = written_out(messages, tokenizer(), template_arguments)
+        if then:
+            unanswered = with_answers(messages, [""] * len(then), then)
+            found.append(Question(ids, messages, then, len(written_out(unanswered, tokenizer(), template_arguments))))
+        else:
+            found.append(Question(ids))
+    return found
 
 
-def refuse_unfit(name: str, rows: Sequence[Sequence[int]], *, vocab_size: int, longest: int) -> None:
+def written_out(messages: list[dict[str, str]], tokenizer: Any, template_arguments: dict[str, Any]) -> list[int]:
+    """Token ids of a conversation in the target's chat template, up to where an answer begins."""
+    ids = tokenizer.apply_chat_template(
+        messages, add_generation_prompt=True, tokenize=True, return_dict=False, **template_arguments
+    )
+    return [int(token) for token in ids]
+
+
+def with_answers(messages: list[dict[str, str]], answers: Sequence[str], then: Sequence[str]) -> list[dict[str, str]]:
+    """A conversation with its answers so far and what the user says after each."""
+    found = list(messages)
+    for answer, turn in zip(answers, then, strict=False):
+        found += [{"role": "assistant", "content": answer}, {"role": "user", "content": turn}]
+    return found
+
+
+def refuse_unfit(name: str, asked: Sequence[Question], *, vocab_size: int, longest: int, answer: int) -> None:
     """Refuse prompts that the target cannot read, before an engine starts.
 
     Args:
         name: of the set.
-        rows: token ids.
+        asked: its prompts.
         vocab_size: of the target.
         longest: tokens that a prompt may have, so that its answer still fits the target's positions.
+        answer: tokens that an answer may have; those of earlier turns are part of a later one's prompt.
 
     Raises:
         ProblemsError: of `EvaluationError`s.
     """
     problems = []
-    for index, row in enumerate(rows):
+    for index, one in enumerate(asked):
         where = f"set {name}, prompt {index}"
-        if len(row) > longest:
+        tokens = max(len(one.ids), one.least + len(one.then) * answer)
+        if tokens > longest:
             fix = "lower evaluate.max_tokens, or leave the prompt out"
-            problems.append(EvaluationError(f"{where}: {len(row)} tokens, at most {longest} fit", fix=fix))
-        elif max(row) >= vocab_size:
+            turns = f" with the answers to its {len(one.then)} earlier turns" if one.then else ""
+            problems.append(EvaluationError(f"{where}: {tokens} tokens{turns}, at most {longest} fit", fix=fix))
+        elif max(one.ids) >= vocab_size:
             fix = "write its ids with the target's own tokenizer"
-            problems.append(EvaluationError(f"{where}: id {max(row)} is beyond {vocab_size} tokens", fix=fix))
+            problems.append(EvaluationError(f"{where}: id {max(one.ids)} is beyond {vocab_size} tokens", fix=fix))
     if problems:
         raise ProblemsError(problems[:_MOST_TOLD])
 
 
-def sha256(rows: Sequence[Sequence[int]]) -> str:
-    """Hex sha256 of token ids, in order."""
+def sha256(asked: Sequence[Question]) -> str:
+    """Hex sha256 of the prompts' token ids, in order, and of their further turns."""
+    rows = [[one.ids, one.then] if one.then else one.ids for one in asked]
     return hashlib.sha256(json.dumps(rows, separators=(",", ":")).encode()).hexdigest()
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from draftkiln.errors import EngineError, UsageError
 from draftkiln.evaluate import prometheus
-from draftkiln.evaluate.serve import Round, Sampling
+from draftkiln.evaluate.job import Round, Sampling
+from draftkiln.evaluate.prompts import with_answers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,9 +91,11 @@ class Server:
         began = time.monotonic()
         pool = ThreadPoolExecutor(max_workers=asked.concurrency)
         try:
-            bodies = [_body(prompt, place, model, sampling, asked) for place, prompt in enumerate(prompts)]
-            waiting = [pool.submit(self._ask, path, body, asked.timeout) for path, body in bodies]
-            answers: list[Answer] = []
+            waiting = [
+                pool.submit(self._converse, prompt, _settings(place, model, sampling, asked), asked.timeout)
+                for place, prompt in enumerate(prompts)
+            ]
+            answers: list[list[Answer]] = []
             for place, future in enumerate(waiting):
                 try:
                     answers.append(future.result())
@@ -105,13 +108,13 @@ class Server:
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
         seconds = time.monotonic() - began
-        tokens = sum(one.tokens for one in answers)
+        tokens = sum(one.tokens for turns in answers for one in turns)
         after = self._counted(model, before.generated + tokens)
-        outputs = [one.ids for one in answers]
+        outputs = [[one.ids for one in turns] for turns in answers]
         counters = after.since(before) if after.drafts is not None else {}
         return Asked(
             Round(name, sampling, outputs, seconds, counters),
-            [one.text for one in answers],
+            [[one.text for one in turns] for turns in answers],
             tokens,
             after.generated - before.generated - tokens,
         )
@@ -122,6 +125,17 @@ class Server:
         while (found := self.counters(model)).generated < generated and time.monotonic() < deadline:
             time.sleep(_POLL_S)
         return found
+
+    def _converse(self, prompt: Prompt, body: dict[str, Any], timeout: float) -> list[Answer]:
+        """Answers to the turns of a prompt; each further one is asked after the server's own answers."""
+        if "prompt_token_ids" in prompt:
+            return [self._ask("/v1/completions", body | {"prompt": prompt["prompt_token_ids"]}, timeout)]
+        messages, then = prompt["messages"], prompt.get("then", [])
+        answers: list[Answer] = []
+        for _ in range(len(then) + 1):
+            so_far = with_answers(messages, [one.text for one in answers], then)
+            answers.append(self._ask("/v1/chat/completions", body | {"messages": so_far}, timeout))
+        return answers
 
     def _ask(self, path: str, body: dict[str, Any], timeout: float) -> Answer:
         text = self._request(path, timeout, json.dumps(body).encode())
@@ -187,13 +201,14 @@ class Asked:
     """Answers to one set, and what the server counted meanwhile."""
 
     round: Round
-    texts: list[str]
+    texts: list[list[str]]
+    """By prompt and turn."""
     tokens: int
     others: int
     """Tokens that the server generated for others meanwhile; their drafts are in the counters too."""
 
 
-def _body(prompt: Prompt, place: int, model: str, sampling: Sampling, asked: Settings) -> tuple[str, dict[str, Any]]:
+def _settings(place: int, model: str, sampling: Sampling, asked: Settings) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": model,
         "max_tokens": asked.max_tokens,
@@ -203,6 +218,4 @@ def _body(prompt: Prompt, place: int, model: str, sampling: Sampling, asked: Set
     }
     if sampling.temperature:
         body |= {"top_p": sampling.top_p, "seed": sampling.seed + place}
-    if "prompt_token_ids" in prompt:
-        return "/v1/completions", body | {"prompt": prompt["prompt_token_ids"]}
-    return "/v1/chat/completions", body | {"messages": prompt["messages"]}
+    return body

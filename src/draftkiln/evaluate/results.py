@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from draftkiln.errors import EvaluationError
 from draftkiln.evaluate import measure
-from draftkiln.evaluate.serve import GREEDY
+from draftkiln.evaluate.job import GREEDY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from draftkiln.evaluate.job import Round
     from draftkiln.evaluate.measure import Divergence
-    from draftkiln.evaluate.serve import Round
 
 SCHEMA_VERSION = 1
 ENOUGH_SAMPLES = 100_000
@@ -49,13 +49,14 @@ class Measured:
             **measure.acceptance(drafted.counters).as_results(),
             "num_draft_tokens": self.num_draft_tokens,
             "prompts": len(drafted.outputs),
+            "answers": len(drafted.answers),
             "tokens": drafted.tokens,
             "lossless": not self.differ if alone is not None and drafted.sampling == GREEDY else None,
             "tokens_per_second": measure.rate(drafted.tokens, drafted.seconds),
             "tokens_per_second_alone": None if alone is None else measure.rate(alone.tokens, alone.seconds),
             # A server may keep the token ids to itself.
-            "unigram_length": round(measure.unigram_length(drafted.outputs, self.num_draft_tokens), 4)
-            if any(drafted.outputs)
+            "unigram_length": round(measure.unigram_length(drafted.answers, self.num_draft_tokens), 4)
+            if any(drafted.answers)
             else None,
         }
 
@@ -78,9 +79,10 @@ def lines(report: Mapping[str, Any]) -> str:
     temperature = report["sampling"]["temperature"]
     drawn = f"temperature {temperature:g}" if temperature else "greedy"
     unigram = report["unigram_length"]
+    turns = f", {report['answers']} turns" if report["answers"] != report["prompts"] else ""
     return (
-        f"{report['set']} ({report['prompts']} prompts, {drawn}): acceptance length {report['acceptance_length']:.3f} "
-        f"({positions}; {report['drafts']} drafts"
+        f"{report['set']} ({report['prompts']} prompts{turns}, {drawn}): "
+        f"acceptance length {report['acceptance_length']:.3f} ({positions}; {report['drafts']} drafts"
         + (f"; always the most frequent token: {unigram:.2f}" if unigram is not None else "")
         + f"), {report['tokens_per_second']:.1f} tok/s"
         + (f", {alone:.1f} without the draft" if alone is not None else "")
@@ -115,10 +117,11 @@ def refuse_lossy(rounds: Sequence[Measured], where: str, decode: Callable[[int],
     total = sum(len(one.differ) for one in lossy)
     count = sum(len(one.drafted.outputs) for one in rounds if one.drafted.sampling == GREEDY)
     first = lossy[0].differ[0]
+    turn = f", turn {first.turn}" if first.turn else ""
     raise EvaluationError(
-        f"{total} of {count} greedy answers change when the draft is used",
-        why=f"the first is prompt {first.prompt} of set {lossy[0].drafted.set}, after {first.position} equal tokens: "
-        f"alone {_told(first.alone, decode)}, with the draft {_told(first.drafted, decode)}",
+        f"greedy answers to {total} of {count} prompts change when the draft is used",
+        why=f"the first is prompt {first.prompt}{turn} of set {lossy[0].drafted.set}, after {first.position} equal "
+        f"tokens: alone {_told(first.alone, decode)}, with the draft {_told(first.drafted, decode)}",
         fix=f"look at {where}; a draft must not change what a greedy target answers",
     )
 

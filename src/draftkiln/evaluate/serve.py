@@ -1,140 +1,128 @@
-"""One engine, one job: `python -m draftkiln.evaluate.serve JOB.json ANSWERS.json`.
+"""Engines one after the other: `python -m draftkiln.evaluate.serve JOB.json ANSWERS.json [JOB.json ANSWERS.json …]`.
 
-A process of its own for each engine, so that neither the memory nor the state of one run reaches the other.
+Each answers in a process of its own, so that neither the memory nor the state of one reaches the next. They are forks
+of this one, which has imported vLLM and nothing else: that takes as long as an engine's work on a small target.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
+import multiprocessing
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass
+import traceback
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from draftkiln import durable
+from draftkiln.evaluate import rounds
+from draftkiln.evaluate.job import Answers, Job
 
 METHOD = "eagle3"
-_COUNTERS = {
-    "vllm:spec_decode_num_drafts": "drafts",
-    "vllm:spec_decode_num_draft_tokens": "draft_tokens",
-    "vllm:spec_decode_num_accepted_tokens": "accepted",
-    "vllm:spec_decode_num_accepted_tokens_per_pos": "accepted_per_position",
-}
 _WARM_TOKENS = 8
 _TEXT_ONLY_KEYS = frozenset({"image", "video", "audio", "vision_chunk"})
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How answers are drawn."""
-
-    temperature: float = 0.0
-    """0 = greedy."""
-    top_p: float = 1.0
-    seed: int = 0
-    """Seed of the first prompt of a set; each further one adds its place. Without effect at temperature 0."""
-
-    def __str__(self) -> str:
-        if not self.temperature:
-            return "greedy"
-        return f"temperature {self.temperature:g}, top_p {self.top_p:g}, seed {self.seed}"
-
-
-GREEDY = Sampling()
-
-
-@dataclass(frozen=True)
-class Job:
-    """What an engine is asked: all prompts of all sets once for each way of sampling."""
-
-    target: str
-    draft: str | None
-    """Folder of the draft in a layout that vLLM loads; None: the target alone."""
-    num_draft_tokens: int
-    sets: list[tuple[str, list[list[int]]]]
-    """Names of the prompt sets and the token ids of their prompts, in the order in which they are answered. No mapping:
-    files of this project are written with sorted keys, and the first set is the one that stands for the whole."""
-    samplings: list[Sampling]
-    max_tokens: int
-    ignore_eos: bool
-    dtype: str
-    tensor_parallel_size: int
-    trust_remote_code: bool
-    load_format: str
-    enforce_eager: bool
-
-    @property
-    def max_model_len(self) -> int:
-        """Room for the longest prompt, its answer, and the drafts beyond it."""
-        longest = max(len(prompt) for _, prompts in self.sets for prompt in prompts)
-        return longest + self.max_tokens + self.num_draft_tokens + 1
-
-    @classmethod
-    def of_json(cls, value: dict[str, Any]) -> Job:
-        """The job that `dataclasses.asdict` made `value` of."""
-        samplings = [Sampling(**one) for one in value["samplings"]]
-        return cls(**{**value, "sets": [(name, rows) for name, rows in value["sets"]], "samplings": samplings})
-
-
-@dataclass(frozen=True)
-class Round:
-    """Answers to one set, drawn in one way."""
-
-    set: str
-    sampling: Sampling
-    outputs: list[list[int]]
-    seconds: float
-    """Time for all prompts together, warm."""
-    counters: dict[str, Any]
-    """`drafts`, `draft_tokens`, `accepted`, `accepted_per_position`; empty without a draft."""
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of all answers."""
-        return sum(map(len, self.outputs))
-
-
-@dataclass(frozen=True)
-class Answers:
-    """What an engine answered."""
-
-    rounds: list[Round]
-    start_seconds: float
-    """Time until the engine was loaded."""
-    vllm: str
-
-    @classmethod
-    def of_json(cls, value: dict[str, Any]) -> Answers:
-        """The answers that `dataclasses.asdict` made `value` of."""
-        rounds = [Round(**{**one, "sampling": Sampling(**one["sampling"])}) for one in value["rounds"]]
-        return cls(**{**value, "rounds": rounds})
+_CPU_MODULES = ("vllm.v1.worker.cpu_worker", "vllm.v1.worker.cpu_model_runner", "vllm.v1.engine.llm_engine")
+"""What an engine in this process imports late; on a GPU its workers do, and nothing here may touch the device."""
 
 
 def main() -> int:
-    """Read the job, answer it, write the answers."""
-    job = Job.of_json(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
-    answers = _answer(job)
-    durable.write_json(Path(sys.argv[2]), asdict(answers))
+    """Read each job, answer it, write the answers; ends at the first engine that does not end well."""
+    pairs = [(Path(request), Path(answers)) for request, answers in zip(sys.argv[1::2], sys.argv[2::2], strict=True)]
+    jobs = [Job.of_json(json.loads(request.read_text(encoding="utf-8"))) for request, _ in pairs]
+    _import_engine(jobs[0])
+    for job, (_, answers) in zip(jobs, pairs, strict=True):
+        code = _forked(job, answers)
+        if code:
+            return code
     return 0
+
+
+def _import_engine(job: Job) -> None:
+    """Import what all engines need, and start no thread: one that runs now would be missing in the forks."""
+    # The process of an engine is its own: a scheduler in one more would only import everything once more.
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    from vllm import LLM, SamplingParams  # noqa: F401
+
+    if _in_one_process(job):
+        for module in _CPU_MODULES:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module)
+
+
+def _forked(job: Job, answers: Path) -> int:
+    """Answer `job` in a fork, whose output goes behind `answers` into a `.log`; gives its exit code as a shell does."""
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        code = os.waitstatus_to_exitcode(status)
+        return code if code >= 0 else 128 - code
+    code = 1
+    try:
+        _lead_output(answers.with_suffix(".log"))
+        durable.write_json(answers, asdict(_answer(job)))
+        code = 0
+    except BaseException:  # noqa: BLE001 - whatever it is, this fork must not go on as its parent
+        traceback.print_exc()
+    finally:
+        # vLLM's own end waits 5 s for workers that have nothing left to do.
+        for worker in multiprocessing.active_children():
+            worker.kill()
+            worker.join()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _lead_output(log: Path) -> None:
+    with log.open("ab") as file:
+        for descriptor in (1, 2):
+            os.dup2(file.fileno(), descriptor)
 
 
 def _answer(job: Job) -> Answers:
     began = time.monotonic()
-    # This process is the engine's alone: a scheduler in one more would only import everything once more.
-    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     import vllm
 
+    if _in_one_process(job):
+        _prepare_one_process()
     if job.draft is not None and any(sampling.temperature for sampling in job.samplings):
         _refuse_garbled_sampling()
     engine = vllm.LLM(**_engine_arguments(job))
     warm = vllm.SamplingParams(temperature=0.0, max_tokens=_WARM_TOKENS, ignore_eos=True)
     first = job.sets[0][1][0]
-    engine.generate([{"prompt_token_ids": first}], warm, use_tqdm=False)
+    engine.generate([{"prompt_token_ids": first.ids}], warm, use_tqdm=False)
     ready = time.monotonic()
-    rounds = [_round(engine, job, place, sampling) for sampling in job.samplings for place in range(len(job.sets))]
-    return Answers(rounds, ready - began, vllm.__version__)
+    answered = [
+        rounds.ask(engine, job, place, sampling) for sampling in job.samplings for place in range(len(job.sets))
+    ]
+    return Answers(answered, ready - began, vllm.__version__)
+
+
+def _in_one_process(job: Job) -> bool:
+    """Whether scheduler and worker share this process: a worker of its own would import everything once more.
+
+    Only a process that starts with it can bind threads to cores, so a user's own binding keeps the worker apart.
+    """
+    bound = os.environ.get("VLLM_CPU_OMP_THREADS_BIND", "auto") not in {"auto", "nobind"}
+    return job.device == "cpu" and job.tensor_parallel_size == 1 and not bound
+
+
+def _prepare_one_process() -> None:
+    with contextlib.suppress(ImportError):
+        import torch
+
+        # vLLM goes down to one thread unless this says that the number is meant.
+        os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
+    with contextlib.suppress(ImportError, AttributeError):
+        from llvmlite.binding.ffi import lib
+
+        # vLLM 0.32 rebinds its CPU kernels in all modules and takes the `__dict__` of whatever they hold for a mapping;
+        # this object makes one up of a C library's symbols.
+        lib._fntab.setdefault("__dict__", {})  # noqa: SLF001
 
 
 def _refuse_garbled_sampling() -> None:
@@ -166,26 +154,6 @@ def _refuse_garbled_sampling() -> None:
         )
 
 
-def _round(engine: Any, job: Job, place: int, sampling: Sampling) -> Round:
-    from vllm import SamplingParams
-
-    name, rows = job.sets[place]
-    prompts: Any = [{"prompt_token_ids": ids} for ids in rows]
-    wanted = {"max_tokens": job.max_tokens, "ignore_eos": job.ignore_eos, "temperature": sampling.temperature}
-    if sampling.temperature:
-        wanted["top_p"] = sampling.top_p
-    parameters = [
-        SamplingParams(**wanted, seed=sampling.seed + number if sampling.temperature else None)
-        for number in range(len(prompts))
-    ]
-    before = _counters(engine) if job.draft else {}
-    began = time.monotonic()
-    outputs = engine.generate(prompts, parameters, use_tqdm=False)
-    seconds = time.monotonic() - began
-    counters = _difference(_counters(engine), before) if job.draft else {}
-    return Round(name, sampling, [list(output.outputs[0].token_ids) for output in outputs], seconds, counters)
-
-
 def _engine_arguments(job: Job) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "model": job.target,
@@ -194,9 +162,8 @@ def _engine_arguments(job: Job) -> dict[str, Any]:
         "trust_remote_code": job.trust_remote_code,
         "load_format": job.load_format,
         "max_model_len": job.max_model_len,
-        "enforce_eager": job.enforce_eager,
-        # Workers stay processes: vLLM 0.32 rebinds CPU kernels through all modules and trips over llvmlite's.
-        "distributed_executor_backend": "mp",
+        "enforce_eager": job.device == "cpu",  # compiling for a CPU takes longer than these prompts
+        "distributed_executor_backend": "uni" if _in_one_process(job) else "mp",
         "enable_prefix_caching": False,
         "disable_log_stats": False,
         "seed": 0,
@@ -210,23 +177,6 @@ def _engine_arguments(job: Job) -> dict[str, Any]:
             "num_speculative_tokens": job.num_draft_tokens,
         }
     return arguments
-
-
-def _counters(engine: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for metric in engine.get_metrics():
-        if metric.name in _COUNTERS:
-            found[_COUNTERS[metric.name]] = list(metric.values) if hasattr(metric, "values") else metric.value
-    return found
-
-
-def _difference(after: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: [new - old for new, old in zip(value, before[name], strict=True)]
-        if isinstance(value, list)
-        else value - before[name]
-        for name, value in after.items()
-    }
 
 
 if __name__ == "__main__":

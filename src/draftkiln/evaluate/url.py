@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, get_args
 from draftkiln import checkout, durable
 from draftkiln.errors import EvaluationError, ExitCode, ProblemsError, UsageError
 from draftkiln.evaluate import prompts, results
+from draftkiln.evaluate.job import GREEDY, Sampling
 from draftkiln.evaluate.measure import agreed
 from draftkiln.evaluate.remote import Asked, Server, Settings
-from draftkiln.evaluate.serve import GREEDY, Sampling
 from draftkiln.recipe.model import PromptForm, PromptSet
 
 if TYPE_CHECKING:
@@ -114,19 +114,22 @@ def _report(drafted: Asked, alone: Asked | None, file: PromptFile) -> dict[str, 
     }
 
 
-def _comparable(asked: Asked) -> list[tuple[list[int], str]]:
-    return list(zip(asked.round.outputs, asked.texts, strict=True))
+def _comparable(asked: Asked) -> list[list[tuple[list[int], str]]]:
+    return [list(zip(*turns, strict=True)) for turns in zip(asked.round.outputs, asked.texts, strict=True)]
 
 
-def _differences(alone: list[tuple[list[int], str]], drafted: list[tuple[list[int], str]]) -> list[dict[str, Any]]:
+def _differences(
+    alone: list[list[tuple[list[int], str]]], drafted: list[list[tuple[list[int], str]]]
+) -> list[dict[str, Any]]:
+    """Each prompt whose answers differ, and the first turn in which they do."""
     found = []
-    for index, ((ids, text), (other_ids, other_text)) in enumerate(zip(alone, drafted, strict=True)):
-        if (ids and other_ids and ids != other_ids) or text != other_text:
-            same = agreed(text, other_text)
-            end = same + 40
-            found.append(
-                {"prompt": index, "characters": same, "alone": text[same:end], "drafted": other_text[same:end]}
-            )
+    for index, turns in enumerate(zip(alone, drafted, strict=True)):
+        for turn, ((ids, text), (other_ids, other_text)) in enumerate(zip(*turns, strict=True)):
+            if (ids and other_ids and ids != other_ids) or text != other_text:
+                same = agreed(text, other_text)
+                parts = {"alone": text[same : same + 40], "drafted": other_text[same : same + 40]}
+                found.append({"prompt": index, "turn": turn, "characters": same, **parts})
+                break
     return found
 
 
@@ -134,10 +137,11 @@ def _refuse_lossy(reports: list[dict[str, Any]]) -> None:
     lossy = [one for one in reports if one["divergences"]]
     if lossy:
         first = lossy[0]["divergences"][0]
+        turn = f", turn {first['turn']}" if first["turn"] else ""
         raise EvaluationError(
-            f"{sum(len(one['divergences']) for one in lossy)} greedy answers change when the draft is used",
-            why=f"the first is prompt {first['prompt']} of set {lossy[0]['set']}, after {first['characters']} equal "
-            f"characters: alone {first['alone']!r}, with the draft {first['drafted']!r}",
+            f"greedy answers to {sum(len(one['divergences']) for one in lossy)} prompts change when the draft is used",
+            why=f"the first is prompt {first['prompt']}{turn} of set {lossy[0]['set']}, after {first['characters']} "
+            f"equal characters: alone {first['alone']!r}, with the draft {first['drafted']!r}",
             fix="start both servers with the same target, dtype and batch settings",
         )
 

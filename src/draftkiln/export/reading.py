@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from dataclasses import asdict, dataclass
@@ -39,6 +40,7 @@ class Draft:
         tensors: shapes and types by name, of all files.
         files: bytes of each file of weights.
         problems: what is wrong with it.
+        unloadable: those of them that keep an engine from loading its weights.
     """
 
     folder: Path
@@ -46,6 +48,7 @@ class Draft:
     tensors: check.Header
     files: dict[str, int]
     problems: tuple[str, ...]
+    unloadable: tuple[str, ...]
 
     @property
     def architecture(self) -> str:
@@ -99,12 +102,18 @@ def read(folder: Path) -> Draft:
             why="it is a file" if folder.exists() else "nothing has that name",
             fix="name a folder with a config.json and safetensors",
         )
+    if (folder / "run.json").is_file():
+        raise TrainingError(
+            f"{folder} is no draft", why="it is a run directory", fix=f"name {folder / 'export' / 'vllm'}, its draft"
+        )
     problems: list[str] = []
     config = _config(folder, problems)
-    tensors, files = _weights(folder, problems)
+    unloadable: list[str] = []
+    tensors, files = _weights(folder, unloadable)
     if config is not None and tensors:
+        unloadable += _misfits(config, tensors)
         problems += _fit(config, tensors)
-    return Draft(folder, config or {}, tensors, files, tuple(problems))
+    return Draft(folder, config or {}, tensors, files, (*problems, *unloadable), tuple(unloadable))
 
 
 def format_of(config: Mapping[str, Any], tensors: check.Header) -> str:
@@ -188,14 +197,30 @@ def _index_problems(folder: Path, there: set[str]) -> Iterator[str]:
     yield from (f"{name}, named by {_INDEX}, is not there" for name in sorted(set(wanted) - there))
 
 
+def _misfits(config: Mapping[str, Any], tensors: check.Header) -> Iterator[str]:
+    """Tensors that are not those of the config; nothing where that does not say what they are."""
+    kind = format_of(config, tensors)
+    if kind == UNKNOWN or _is_mla(config):
+        return
+    sglang = kind == HUGGING_FACE
+    with contextlib.suppress(TrainingError, TypeError, AttributeError):
+        sizes = layout.Sizes.of(_nested(config) if sglang else config)
+        if all(map(_is_size, asdict(sizes).values())):
+            yield from check.tensor_problems(tensors, sizes, sglang=sglang)
+
+
+def _is_mla(config: Mapping[str, Any]) -> bool:
+    named = config.get("architectures")
+    return isinstance(named, list) and bool(MLA & {str(one) for one in named})
+
+
 def _fit(config: Mapping[str, Any], tensors: check.Header) -> Iterator[str]:
-    """What is wrong with config and tensors together."""
+    """What is wrong with the config, by itself and as that of these tensors."""
     kind = format_of(config, tensors)
     if kind == UNKNOWN:
         yield "config.json is that of no EAGLE-3 draft: it has no speculators_model_type and no EAGLE-3 architecture"
         return
-    named = config.get("architectures")
-    if isinstance(named, list) and MLA & {str(one) for one in named}:
+    if _is_mla(config):
         yield "its attention is MLA's: this project neither trains nor checks such drafts yet"
         return
     sglang = kind == HUGGING_FACE
@@ -208,7 +233,6 @@ def _fit(config: Mapping[str, Any], tensors: check.Header) -> Iterator[str]:
     else:
         wrong = [f"{name} is {value!r}" for name, value in asdict(sizes).items() if not _is_size(value)]
         yield from (f"config.json: {text}, which is no size" for text in wrong)
-        yield from () if wrong else check.tensor_problems(tensors, sizes, sglang=sglang)
     if sglang:
         yield from _flag_problems(config)
     elif isinstance(config.get("transformer_layer_config"), dict):

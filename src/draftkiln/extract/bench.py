@@ -8,25 +8,22 @@ figures are for people.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import random
-import shutil
 import statistics
-import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftkiln import arithmetic, stagelog
 from draftkiln.errors import UsageError
-from draftkiln.extract import ceilings, drive, manifest, neighbours, resume, samples
-from draftkiln.extract.engine import Settings, VllmEngine
+from draftkiln.extract import alternation, ceilings, neighbours, resume
+from draftkiln.extract.engine import Settings
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from draftkiln.extract.neighbours import Prompts
     from draftkiln.stagelog import Terminal
@@ -46,7 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--neighbour-samples", type=int, metavar="N", help="prompts of a round of the other, slower ways; default: all"
     )
-    parser.add_argument("--skip-ceilings", action="store_true", help="leave out what bus and storage take by themselves")
+    parser.add_argument(
+        "--skip-ceilings", action="store_true", help="leave out what bus and storage take by themselves"
+    )
     parser.add_argument(
         "--token-budget",
         type=int,
@@ -84,7 +83,7 @@ def main(arguments: argparse.Namespace) -> int:
     from draftkiln.stack import environment
 
     if arguments.resume is not None:
-        return resume.measure(_fresh(arguments.folder), arguments.resume)
+        return resume.measure(alternation.fresh(arguments.folder), arguments.resume)
     if arguments.recipe is None:
         raise UsageError("bench needs --recipe", fix="name one, or --resume N to measure a resume alone")
     recipe = load(arguments.recipe)
@@ -117,15 +116,18 @@ def _measure(recipe: Any, arguments: argparse.Namespace, terminal: Terminal) -> 
     others = prompts[: arguments.neighbour_samples]
     captured = recipe.layers.captured(facts.num_layers)[: arguments.slots]
     settings = Settings(target, facts, recipe, max(arguments.tokens), dtype, layer_ids=captured)
-    folder = _fresh(arguments.folder)
+    folder = alternation.fresh(arguments.folder)
     rates: dict[str, list[float]] = {}
     notes: dict[str, str] = {}
-    with_sink = _WithSink(settings, folder)
+    with_sink = alternation.WithSink(settings, folder)
     paths: dict[str, Callable[[Prompts], float]] = {"plain prefill": with_sink.plain, "extract": with_sink.extract}
     try:
         _rounds(paths, prompts, arguments.rounds, rates, terminal)
     finally:
         with_sink.engine.shut_down()
+    plain, extracting = with_sink.memory
+    more = f"{(extracting - plain) / 1e9:.2f} GB more than prefill alone ({plain / 1e9:.2f} GB)"
+    terminal.line(f"host memory of driver and engine at the highest of extraction: {more}")
     if not arguments.skip_ceilings:
         sample = max(arguments.tokens) * len(captured) * facts.hidden_size * 2
         ceilings.tell(folder, recipe.extract.writers, sample, terminal)
@@ -185,72 +187,6 @@ def _rounds(
             terminal.line(f"{name}: {tokens / seconds:.0f} tok/s{'' if number else ' (not counted)'}")
             if number:
                 rates.setdefault(name, []).append(tokens / seconds)
-
-
-class _WithSink:
-    """One engine: prefill alone, or with the sink at work. While no sink is open nothing is captured."""
-
-    def __init__(self, settings: Settings, folder: Path) -> None:
-        self.engine = VllmEngine(settings)
-        self._limits = self.engine.limits()
-        self._folder, self._round = folder, 0
-        shape = settings.captured(), settings.facts.hidden_size
-        self._head = manifest.Head(*shape, "bfloat16", settings.dtype, 0, "bench", "bench", "bench")
-
-    def plain(self, prompts: Prompts) -> float:
-        """Seconds of prefill alone."""
-        began = time.monotonic()
-        drive.drive(_Plain(self.engine), enumerate(prompts), self._limits, lambda _: None)
-        return time.monotonic() - began
-
-    def extract(self, prompts: Prompts) -> float:
-        """Seconds until every sample and its receipt is durable."""
-        folder = _fresh(self._folder / f"extract-{self._round}") / samples.FOLDER
-        self._round += 1
-        folder.mkdir()
-        path = folder.parent / manifest.FILE
-        manifest.create(path, dataclasses.replace(self._head, samples=len(prompts)))
-        self.engine.open(folder)
-        began = time.monotonic()
-        drive.drive(self.engine, enumerate(prompts), self._limits, lambda found: manifest.append(path, found))
-        seconds = time.monotonic() - began
-        assert len(manifest.read(path).receipts) == len(prompts)  # noqa: S101 - a round that lost samples counts for nothing
-        shutil.rmtree(folder.parent)
-        return seconds
-
-
-class _Plain:
-    """The engine without a sink, for the same loop: a sample is done when it is computed."""
-
-    def __init__(self, engine: VllmEngine) -> None:
-        self._engine = engine
-        self._done: list[tuple[int, Sequence[int]]] = []
-        self._asked: dict[int, Sequence[int]] = {}
-
-    def add(self, index: int, token_ids: Sequence[int]) -> None:
-        self._asked[index] = token_ids
-        self._engine.add(index, token_ids)
-
-    def cancel(self, indices: list[int]) -> None:
-        self._engine.cancel(indices)
-
-    def step(self) -> list[int]:
-        finished = self._engine.step()
-        self._done += [(index, self._asked.pop(index)) for index in finished]
-        return finished
-
-    def report(self) -> drive.Report:
-        done, self._done = self._done, []
-        return drive.Report([manifest.Receipt(i, len(ids), 0, "", drive.ids_checksum(ids)) for i, ids in done])
-
-    close = report
-
-
-def _fresh(folder: Path) -> Path:
-    if folder.exists() and any(folder.iterdir()) and not (folder / manifest.FILE).exists():
-        raise UsageError(f"{folder} is not empty", fix="name a new --folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def _print(

@@ -53,6 +53,8 @@ def parse(source: str, row: Any, rules: Rules) -> Conversation | TextRow:
     if turns is None:
         return TextRow(source, _raw_text(row, rules), row_id)
     messages = [_message(turn, position, rules) for position, turn in enumerate(turns)]
+    if not rules.prompts_only:
+        _refuse_untrained(turns)
     system = row.get("system")
     if isinstance(system, str) and system.strip() and not any(turn["role"] == "system" for turn in messages):
         messages.insert(0, {"role": "system", "content": system})
@@ -64,8 +66,11 @@ def parse(source: str, row: Any, rules: Rules) -> Conversation | TextRow:
 
 def _turns(row: dict[str, Any]) -> list[Any] | None:
     """Turns of a row; None where it has none of the forms with turns."""
-    turns = row.get("messages", row.get("conversations"))
-    if isinstance(turns, list):
+    found = [key for key in ("messages", "conversations") if isinstance(row.get(key), list)]
+    if len(found) > 1:
+        raise RefusedRowError("two forms in one row", "messages and conversations: which is meant?")
+    if found:
+        turns: list[Any] = row[found[0]]
         return turns
     prompt = next((row[key] for key in _PROMPTS if isinstance(row.get(key), (str, list))), None)
     if prompt is None:
@@ -87,6 +92,14 @@ def _raw_text(row: dict[str, Any], rules: Rules) -> str:
     if not text.strip():
         raise RefusedRowError("empty text", f"{rules.text_field}")
     return text
+
+
+def _refuse_untrained(turns: list[Any]) -> None:
+    """An answer that its row says is not to be learnt is refused, not learnt."""
+    for position, turn in enumerate(turns):
+        for key in ("weight", "train"):
+            if turn.get(key) is not None and turn[key] != 1:
+                raise RefusedRowError("a turn is not to be trained", f"turn {position}: {key} is {turn[key]!r}")
 
 
 def _message(turn: Any, position: int, rules: Rules) -> Message:

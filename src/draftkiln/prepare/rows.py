@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from draftkiln import unicode
 from draftkiln.prepare import containers
 from draftkiln.prepare.forms import Rules, parse
 from draftkiln.prepare.outcome import Refusal, RefusedRowError
@@ -54,6 +55,8 @@ def read(sources: Sequence[Source], rules: Rules, *, limit: int | None = None) -
 
 
 def _row(place: str, value: Any, rules: Rules) -> Row | Refusal:
+    if not unicode.is_whole(value):
+        return Refusal(place, "not Unicode", unicode.HALF)
     try:
         if isinstance(value, RefusedRowError):
             raise value

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    SerializerFunctionWrapHandler,
-    Tag,
-    model_serializer,
-)
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from draftkiln import layers
 
@@ -47,23 +39,6 @@ def form_of(value: Any, keys: tuple[str, ...]) -> str | None:
         value = value.model_fields_set
     named = [key for key in keys if isinstance(value, (dict, set)) and key in value]
     return FORM + named[0] if len(named) == 1 else None
-
-
-class LaterSection(Section):
-    """A section that has grown: what a recipe leaves at its default is not recorded, so that earlier runs stay good."""
-
-    @model_serializer(mode="wrap")
-    def _without_later_defaults(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        content: dict[str, Any] = written(self)
-        for name in self.added_later():
-            if getattr(self, name) == type(self).model_fields[name].get_default(call_default_factory=True):
-                content.pop(name, None)
-        return content
-
-    @classmethod
-    def added_later(cls) -> tuple[str, ...]:
-        """Fields that came after the first runs."""
-        return ()
 
 
 class Stacks(Section):
@@ -183,18 +158,13 @@ class SyntheticData(Section):
     """Same seed and tokenizer, same conversations."""
 
 
-class PathData(LaterSection):
+class PathData(Section):
     """Conversations in a file (JSON lines, a JSON list, Parquet) or in a folder that `datasets` saved."""
 
     path: str
     """File or folder, relative to the working directory."""
     weight: PositiveFloat = 1.0
     """Share of its rows that is taken, chosen by their content; 2.5 = each twice, and half of them once more."""
-
-    @classmethod
-    def added_later(cls) -> tuple[str, ...]:
-        """Fields that came after the first runs."""
-        return ("weight",)
 
 
 class SeveralData(Section):
@@ -263,7 +233,7 @@ DataSource = Annotated[
 ]
 
 
-class Data(LaterSection):
+class Data(Section):
     """What the draft learns from."""
 
     source: DataSource
@@ -288,11 +258,6 @@ class Data(LaterSection):
     """How rows of raw text are trained; default: such rows are refused."""
     duplicates: Literal["ignore", "count", "refuse"] = "ignore"
     """Whether rows of the same content are looked for, and whether all but the first are refused."""
-
-    @classmethod
-    def added_later(cls) -> tuple[str, ...]:
-        """Fields that came after the first runs."""
-        return ("roles", "raw_text", "duplicates")
 
 
 class Extract(Section):
@@ -366,7 +331,7 @@ DraftSource = Annotated[
 Logger = Literal["tensorboard", "wandb", "trackio", "mlflow"]
 
 
-class Train(LaterSection):
+class Train(Section):
     """How the draft is trained."""
 
     draft: DraftShape
@@ -407,11 +372,6 @@ class Train(LaterSection):
     save_steps: PositiveInt | None = Field(default=None, exclude=True)
     """Save also each so-many-th step. Decides nothing of the result."""
 
-    @classmethod
-    def added_later(cls) -> tuple[str, ...]:
-        """Fields that came after the first runs."""
-        return ("init_from", "devices", "shard")
-
 
 PromptForm = Literal["messages", "mt-bench", "gsm8k", "humaneval"]
 HELD_OUT = "held-out"
@@ -442,7 +402,7 @@ class Sampled(Section):
     """Seed; each prompt adds its place in the set."""
 
 
-class Evaluate(LaterSection):
+class Evaluate(Section):
     """How the draft is measured."""
 
     num_draft_tokens: Few = 3
@@ -457,11 +417,6 @@ class Evaluate(LaterSection):
     """Further prompt sets, each measured apart."""
     sampled: tuple[Sampled, ...] = ()
     """Measurements with sampling, each on all sets; greedy is always measured, and only there must output be equal."""
-
-    @classmethod
-    def added_later(cls) -> tuple[str, ...]:
-        """Fields that came after the first runs."""
-        return ("sets", "sampled")
 
 
 class Recipe(Section):

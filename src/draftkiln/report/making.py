@@ -105,7 +105,8 @@ def states(records: Records) -> Iterator[Content]:
     layers = records.sequence(REPORT, "states", "layers")
     cosines = records.sequence(REPORT, "states", "cosines")
     if not layers or not _is_profile(layers, cosines):
-        yield element("p", "Not recorded in this run: `draftkiln validate` writes them.", class_="absent")
+        yield element("p", "Not recorded in this run: ", element("code", "draftkiln validate"), " writes them.",
+                      class_="absent")  # fmt: skip
         return
     names = [str(layer["layer"]) for layer in layers]
     medians = [layer["norm_median"] for layer in layers]

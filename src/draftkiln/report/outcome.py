@@ -22,10 +22,11 @@ _FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 
 _SIZES = {"hidden_size": show.count, "intermediate_size": show.count, "num_attention_heads": show.count,
           "num_key_value_heads": show.count, "head_dim": show.count, "vocab_size": show.count}  # fmt: skip
-_MEASURED = {"acceptance_length": show.plain, "num_draft_tokens": show.count, "prompts": show.count,
-             "drafts": show.count, "accepted": show.count, "tokens": show.count, "tokens_per_second": show.plain,
-             "tokens_per_second_alone": show.plain, "lossless": show.plain, "unigram_length": show.plain,
-             "vllm": show.plain, "dtype": show.plain, "sampling": show.plain, "trained_on": show.plain}  # fmt: skip
+_MEASURED = {"acceptance_length": show.exact, "num_draft_tokens": show.count, "prompts": show.count,
+             "answers": show.count, "drafts": show.count, "accepted": show.count, "tokens": show.count,
+             "tokens_per_second": show.plain, "tokens_per_second_alone": show.plain, "lossless": show.plain,
+             "unigram_length": show.plain, "vllm": show.plain, "dtype": show.plain, "sampling": show.plain,
+             "trained_on": show.plain}  # fmt: skip
 _NAMES = {
     "lossless": "output equal to the target alone",
     "unigram length": "always the most frequent token would reach",
@@ -53,7 +54,7 @@ def acceptance(records: Records) -> Iterator[Content]:
     differ = records.sequence(RESULT, "divergences")
     if differ:
         yield element("p", "Answers changed when the draft was used:", class_="bad")
-        keys = ("prompt", "position")
+        keys = ("prompt", "turn", "position")
         yield show.table(list(keys), [
             [show.number(records.value(RESULT, "divergences", place, key), show.count) for key in keys]
             for place in range(min(len(differ), _MOST_SHOWN))
@@ -85,7 +86,7 @@ def _positions(records: Records) -> Iterator[Content]:
     own: list[Content] = [
         "this draft",
         "held-out prompts of this run",
-        show.number(records.value(RESULT, "acceptance_length")),
+        show.number(records.value(RESULT, "acceptance_length"), show.exact),
     ]
     rows: list[list[Content]] = [[*own, ""]]
     rows += [
@@ -102,8 +103,9 @@ def _sets(records: Records) -> Iterator[Content]:
     """Every prompt set and way of sampling, where more than the held-out prompts were measured."""
     if len(records.sequence(RESULT, "sets")) < 2:  # noqa: PLR2004 - the first is told above
         return
-    columns = {"prompts": show.count, "acceptance_length": show.plain, "tokens_per_second": show.plain,
-               "tokens_per_second_alone": show.plain, "unigram_length": show.plain, "lossless": show.plain}  # fmt: skip
+    columns = {"prompts": show.count, "answers": show.count, "acceptance_length": show.exact,
+               "tokens_per_second": show.plain, "tokens_per_second_alone": show.plain, "unigram_length": show.plain,
+               "lossless": show.plain}  # fmt: skip
     rows = []
     for place in range(len(records.sequence(RESULT, "sets"))):
         row = [show.text(records.value(RESULT, "sets", place, "set"))]
@@ -116,6 +118,7 @@ def _sets(records: Records) -> Iterator[Content]:
         "set",
         "temperature",
         "prompts",
+        "answers",
         "acceptance length",
         "tok/s",
         "alone",
@@ -143,7 +146,7 @@ def _others(records: Records) -> Iterator[Content]:
         file = f"evaluate/{folder.name}/result.json"
         found: Any = records.value(file, "acceptance_length")
         if found:
-            rows.append([show.digest(records.value(file, "draft_sha256"), 12), show.number(found),
+            rows.append([show.digest(records.value(file, "draft_sha256"), 12), show.number(found, show.exact),
                          show.number(records.value(file, "prompts"), show.count)])  # fmt: skip
     if rows:
         yield element("h3", "Other drafts on this target")

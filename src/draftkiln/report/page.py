@@ -109,7 +109,7 @@ def _reads(records: Records, view: StageView) -> Content:
 def _highlights(records: Records, views: Sequence[StageView]) -> Iterator[tuple[str, Content]]:
     by_name = {view.name: view for view in views}
     wanted: tuple[tuple[str, Value | None, Callable[[float], str]], ...] = (
-        ("acceptance length", records.value(outcome.RESULT, "acceptance_length"), show.plain),
+        ("acceptance length", records.value(outcome.RESULT, "acceptance_length"), show.exact),
         ("least cosine to transformers", stages.result(records, by_name["validate"], "min_cosine"), show.fine),
         ("loss after the last step", stages.result(records, by_name["train"], "loss_last"), show.plain),
         ("samples", stages.result(records, by_name["prepare"], "samples"), show.count),

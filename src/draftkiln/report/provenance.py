@@ -63,15 +63,24 @@ def _links(records: Records, views: Sequence[StageView]) -> Iterator[list[Conten
         rows.append((f"weights for {layout}, sha256", show.digest(found)))
     yield _link("Draft", rows)
     result = "evaluate/result.json"
-    rows = [(name, show.digest(found)) for name in ("draft_sha256", "draft_config_sha256", "prompts_sha256")
+    rows = [(_of_hash(name), show.digest(found)) for name in ("draft_sha256", "draft_config_sha256", "prompts_sha256")
             if (found := records.value(result, name))]  # fmt: skip
     if found := records.value(result, "acceptance_length"):
-        rows.append(("acceptance length", show.number(found)))
+        rows.append(("acceptance length", show.number(found, show.exact)))
     yield _link("Acceptance", rows)
 
 
 def _hashes(records: Records, view: StageView, part: str, keys: Sequence[str]) -> list[Row]:
-    return [(key, show.digest(found)) for key in keys if view.file and (found := records.value(view.file, part, key))]
+    return [
+        (_of_hash(key), show.digest(found))
+        for key in keys
+        if view.file and (found := records.value(view.file, part, key))
+    ]
+
+
+def _of_hash(key: str) -> str:
+    """`data_sha256` as people say it."""
+    return f"{key.removesuffix('_sha256').replace('_', ' ')}, sha256"
 
 
 def _link(name: str, rows: Sequence[Row]) -> list[Content]:

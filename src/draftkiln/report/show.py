@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from draftkiln.report.elements import element
@@ -30,6 +31,11 @@ def plain(number: float) -> str:
     return count(number) if abs(number) >= 1e3 else f"{number:.4g}"  # noqa: PLR2004 - from where decimals say nothing
 
 
+def exact(number: float) -> str:
+    """A number with all digits that its file has."""
+    return repr(number)
+
+
 def fine(number: float) -> str:
     """A number near 1 with the digits that tell it from 1."""
     return f"{number:.6f}"
@@ -50,7 +56,7 @@ def duration(seconds: float) -> str:
 
 
 FORMS: dict[str, Form] = {
-    form.__name__: form for form in (count, plain, fine, percent, duration)
+    form.__name__: form for form in (count, plain, exact, fine, percent, duration)
 }  # fmt: skip
 
 
@@ -98,7 +104,13 @@ def digest(found: Value | None, length: int | None = None) -> Content:
 
 
 def as_text(value: Any) -> str:
-    """A JSON value as one line."""
+    """A JSON value as one line; the outermost of nested objects without braces."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {_within(value[key])}" for key in sorted(value)) or "nothing"
+    return value if isinstance(value, str) else _within(value)
+
+
+def _within(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
@@ -111,7 +123,15 @@ def table(head: Sequence[Content], rows: Iterable[Sequence[Content]], class_: st
 
 def pairs(rows: Iterable[Row]) -> Element:
     """Names and what they are."""
-    return element("dl", [element("div", element("dt", name), element("dd", content)) for name, content in rows])
+    return element(
+        "dl", [element("div", element("dt", _breakable(name)), element("dd", content)) for name, content in rows]
+    )
+
+
+def _breakable(name: str) -> list[Content]:
+    """A name that lines may end in behind its marks, not in the middle of a word."""
+    first, *more = re.split(r"(?<=[_./-])(?=\w)", name)
+    return [first, *((element("wbr"), part) for part in more)]
 
 
 def details(summary: str, *content: Content) -> Element:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 ACTIVE = "DRAFTKILN_STACK"
 """Environment variable that names the stack a process runs on."""
 _PRELOAD = "LD_PRELOAD"
+_VLLM_CACHE = "VLLM_CACHE_ROOT"
 _PACKAGES = {"libnuma.so.1": "libnuma1", "libtcmalloc_minimal.so.4": "libtcmalloc-minimal4"}
 """Debian packages of the system's libraries that stacks need."""
 
@@ -45,6 +46,7 @@ class Environment:
     def variables(self) -> dict[str, str]:
         """Environment variables of a process on this stack, the present ones included."""
         source = Path(__file__).resolve().parents[2]
+        engine = self.stack.file.engine
         preload = [*(_library(self.python, name) for name in self.stack.file.preload), os.environ.get(_PRELOAD)]
         return {
             **os.environ,
@@ -54,6 +56,9 @@ class Environment:
             "PYTHONUNBUFFERED": "1",
             # Compiling vLLM's imports takes a laptop half a minute: once, whatever the user's shell says.
             "PYTHONDONTWRITEBYTECODE": "",
+            # vLLM keeps what it found out of a model by its name alone: two versions in one folder overwrite each
+            # other's, and each start finds it out again, by one more process that imports everything.
+            _VLLM_CACHE: os.environ.get(_VLLM_CACHE, str(cache.root() / "vllm" / f"{engine.package}-{engine.version}")),
             **({_PRELOAD: ":".join(filter(None, preload))} if any(preload) else {}),
         }
 

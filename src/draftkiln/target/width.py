@@ -83,7 +83,12 @@ _SHAPES: dict[str, dict[str, Any]] = {
             "format": "pack-quantized",
             "quantization_status": "compressed",
             "kv_cache_scheme": None,
-            "ignore": ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", "re:.*mlp\\.(gate|up|gate_up|down)_proj.*"],
+            "ignore": [
+                "lm_head",
+                "re:.*self_attn.*",
+                "re:.*shared_experts.*",
+                "re:.*mlp\\.(gate|up|gate_up|down)_proj.*",
+            ],
             "config_groups": {
                 "group_0": {
                     "targets": ["Linear"],

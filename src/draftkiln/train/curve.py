@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftkiln import durable
 from draftkiln.errors import TrainingError
+from draftkiln.train import state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -124,8 +125,7 @@ class Curve(logging.Handler):
             f"the loss of step {step} is {loss}",
             why=f"its batch were samples {', '.join(map(str, batch))}: rows of prepare/dataset, which "
             "prepare/sources.jsonl traces to the data",
-            fix="lower train.lr, or look at these samples with `draftkiln show`; the last state that was saved before "
-            "this step is kept in train/state",
+            fix=f"lower train.lr, or look at these samples with `draftkiln show`; {state.kept(self._path.parent)}",
         )
 
 

@@ -95,6 +95,15 @@ class Saves:
         self._saved_at = time.monotonic()
 
 
+def kept(train: Path) -> str:
+    """Where the last saved state of a training in RUN/train lies, for people."""
+    folder = train / FOLDER
+    steps = _steps(folder) if folder.is_dir() else []
+    if not steps:
+        return "no state was saved before it (train.save_minutes, train.save_steps)"
+    return f"the state after step {max(steps)} is kept in {folder / str(max(steps))}"
+
+
 def latest(folder: Path, settings: Mapping[str, Any]) -> Position | None:
     """Position of the newest complete state; None when there is none.
 

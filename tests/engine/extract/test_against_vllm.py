@@ -49,7 +49,7 @@ def extracted(tmp_path_factory):
 @pytest.mark.parametrize(
     ("stack", "taken"), [(None, "as its layers put them out"), (SERVING, "as it would hand them to a draft")]
 )
-def test_states_are_those_of_vllm_itself(extracted, stack, taken):
+def test_case_8_states_are_those_of_vllm_itself_under_its_own_ids(extracted, stack, taken):
     run, words = extracted
     done = draftkiln("validate", *words, "--against", "vllm", *(["--stack", stack] if stack else []))
     assert done.returncode == 0, done.stderr
@@ -60,7 +60,7 @@ def test_states_are_those_of_vllm_itself(extracted, stack, taken):
     assert not (run / "validate" / "stage.json").exists()
 
 
-def test_states_of_the_layer_before_are_refused(extracted):
+def test_case_8_states_of_the_layer_before_are_refused(extracted):
     run, words = extracted
     path = run / "extract" / samples.FOLDER / samples.name(0)
     original, entry = path.read_bytes(), samples.header(path)["hidden_states"]

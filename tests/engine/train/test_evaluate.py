@@ -12,8 +12,9 @@ from draftkiln.cli import main
 from draftkiln.errors import EngineError, ExitCode
 from draftkiln.evaluate import engines
 from draftkiln.evaluate.command import _evaluate
+from draftkiln.evaluate.engines import Request
 from draftkiln.evaluate.evaluation import evaluate_draft
-from draftkiln.evaluate.serve import Job, Sampling
+from draftkiln.evaluate.job import Answers, Job, Sampling
 from draftkiln.prepare import server
 from draftkiln.stagelog import Terminal
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two questions for the target's chat template, in the form of MT-Bench."""
+    """Two questions of two turns for the target's chat template, in the form of MT-Bench."""
     file = tmp_path_factory.mktemp("sets") / "question.jsonl"
     rows = [{"question_id": place, "turns": ["bara base bati", "bavo"]} for place in range(2)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -65,10 +66,22 @@ def test_sets_are_measured_apart_on_the_same_engine_and_the_held_out_one_stands_
     assert (held_out["set"], asked["set"]) == ("held-out", "asked")
     assert (held_out["lossless"], asked["lossless"]) == (True, True)
     assert (held_out["prompts"], asked["prompts"]) == (6, 2)
-    assert held_out["tokens"] + asked["tokens"] == 8 * 24
+    assert (held_out["answers"], asked["answers"]) == (6, 4)
+    assert (held_out["tokens"], asked["tokens"]) == (6 * 24, 4 * 24)
     assert held_out["acceptance_length"] == evaluated["acceptance_length"]
     assert held_out["acceptance_length"] > held_out["unigram_length"] + 0.5
     assert all(one["tokens_per_second"] > 0 and one["tokens_per_second_alone"] > 0 for one in evaluated["sets"])
+
+
+def test_second_turns_go_on_from_the_engines_own_first_answers_alone_and_with_the_draft(
+    small: Any, evaluated: dict[str, Any]
+) -> None:
+    assert evaluated["sets"][1]["lossless"]
+    files = (small.path / "evaluate" / f"{name}.json" for name in ("target", "drafted"))
+    alone, drafted = (Answers.of_json(json.loads(file.read_text())).rounds[1].outputs for file in files)
+    assert [len(turns) for turns in alone] == [2, 2]
+    assert alone == drafted
+    assert alone[0][0] != alone[0][1]  # the second prompt is another one, so its answer is
 
 
 def test_sampled_answers_with_a_draft_are_refused_where_the_engine_garbles_their_temperature(
@@ -79,7 +92,7 @@ def test_sampled_answers_with_a_draft_are_refused_where_the_engine_garbles_their
     asked = json.loads((small.path / "evaluate" / "drafted-job.json").read_text())
     job = replace(Job.of_json(asked), samplings=[Sampling(0.5)])
     with pytest.raises(EngineError, match="garbles the temperature of drafted tokens on a CPU"):
-        engines.answer("with the draft", job, tmp_path / "drafted.json", Terminal(io.StringIO()))
+        engines.answer(Request("with the draft", job, tmp_path / "drafted.json"), Terminal(io.StringIO()))
 
 
 def test_a_running_server_gives_the_same_acceptance_through_its_counters(

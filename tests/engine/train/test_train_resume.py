@@ -83,6 +83,7 @@ def test_a_training_killed_and_ended_at_random_steps_ends_as_an_undisturbed_one(
     expected, found = losses(whole), losses(broken)
     assert [line[:3] for line in found] == [line[:3] for line in expected]
     apart = [abs(one[3] - other[3]) for one, other in zip(found, expected, strict=True)]
+    print(f"killed at {killed_at}, ended at {ended_at}: losses at most {max(apart):.1e} apart")
     assert max(apart) < 1e-3, f"killed at {killed_at}, ended at {ended_at}: {apart}"
     assert results["steps"] == STEPS
     assert not (broken.path / "train" / "state").exists()

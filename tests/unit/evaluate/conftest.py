@@ -8,6 +8,8 @@ VLLM = """
 import os, subprocess, sys, time
 __version__ = "stub"
 BEHAVIOUR = os.environ.get("STUB", "")
+ENGINES = []
+print("vllm is imported", flush=True)
 
 class SamplingParams:
     def __init__(self, **values):
@@ -23,11 +25,13 @@ class Vector:
 
 class Output:
     def __init__(self, ids):
-        self.outputs = [type("Text", (), {"token_ids": ids})()]
+        self.outputs = [type("Text", (), {"token_ids": ids, "text": " ".join(map(str, ids))})()]
 
 class LLM:
     def __init__(self, **arguments):
         self.draft, self.calls, self.drafts = arguments.get("speculative_config"), 0, 0
+        ENGINES.append(self)
+        print("engine", len(ENGINES), os.getpid(), os.getppid(), flush=True)
         if BEHAVIOUR == "no start":
             raise RuntimeError("no room for the KV cache")
 
@@ -36,6 +40,9 @@ class LLM:
         if self.calls == 2 and BEHAVIOUR == "dies" and self.draft:
             print("ValueError: the worker is gone", file=sys.stderr, flush=True)
             os._exit(9)
+        if self.calls == 2 and BEHAVIOUR == "is killed":
+            print("Killed", flush=True)
+            os.kill(os.getpid(), 9)
         if self.calls == 2 and BEHAVIOUR == "hangs":
             subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "outlives its engine"])
             time.sleep(600)
@@ -63,11 +70,24 @@ class LLM:
 """
 
 
+TRANSFORMERS = """
+class AutoTokenizer:
+    @classmethod
+    def from_pretrained(cls, folder, trust_remote_code):
+        return cls()
+
+    def apply_chat_template(self, messages, add_generation_prompt, tokenize, return_dict, thinking=True):
+        assert (add_generation_prompt, tokenize, return_dict) == (True, True, False)
+        return [int(word) for message in messages for word in message["content"].split()][-1:] + [int(thinking)]
+"""
+
+
 @pytest.fixture
 def stub_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Put the stand-in on the path of child processes, and give a folder with a target's config."""
     (tmp_path / "packages" / "vllm").mkdir(parents=True)
     (tmp_path / "packages" / "vllm" / "__init__.py").write_text(VLLM)
+    (tmp_path / "packages" / "transformers.py").write_text(TRANSFORMERS)
     source = Path(__file__).parents[3] / "src"
     monkeypatch.setenv("PYTHONPATH", f"{source}:{tmp_path / 'packages'}")
     target = tmp_path / "target"

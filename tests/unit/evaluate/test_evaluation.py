@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from draftkiln.errors import EngineError, EvaluationError, ExitCode, ProblemsErr
 from draftkiln.evaluate import draft as drafts
 from draftkiln.evaluate import results
 from draftkiln.evaluate.evaluation import evaluate_draft, trained_on
+from draftkiln.export import layout
 from draftkiln.recipe.model import Recipe
 from draftkiln.rundir import RunDirectory
 from draftkiln.stage import Context
@@ -56,17 +58,37 @@ def context(stub_vllm: Path, tmp_path: Path) -> Context:
 def draft(tmp_path: Path) -> Path:
     folder = tmp_path / "draft"
     folder.mkdir()
-    (folder / "model.safetensors").write_bytes(b"weights")
+    write_weights(folder, layout.tensors(layout.Sizes.of(CONFIG)))
     (folder / "config.json").write_text(json.dumps(CONFIG))
     return folder
 
 
+LAYER = {
+    "hidden_size": 64,
+    "vocab_size": 100,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 32,
+}
 CONFIG = {
+    "speculators_model_type": "eagle3",
     "target_hidden_size": 64,
     "draft_vocab_size": 50,
     "eagle_aux_hidden_state_layer_ids": [2, 4, 5],
-    "transformer_layer_config": {"hidden_size": 64, "vocab_size": 100},
+    "transformer_layer_config": LAYER,
 }
+KINDS = {layout.D2T: ("I64", 8), layout.T2D: ("BOOL", 1)}
+
+
+def write_weights(folder: Path, tensors: dict[str, tuple[int, ...]]) -> None:
+    header, end = {}, 0
+    for name, shape in tensors.items():
+        kind, size = KINDS.get(name, ("BF16", 2))
+        begin, end = end, end + size * math.prod(shape)
+        header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [begin, end]}
+    raw = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(len(raw).to_bytes(8, "little") + raw + bytes(end))
 
 
 def measured(context: Context, draft: Path, folder: Path, **more: Any) -> tuple[dict[str, Any], str]:
@@ -101,13 +123,13 @@ def test_a_lossy_draft_is_refused_with_the_first_difference_and_the_result_is_ke
     monkeypatch.setattr("draftkiln.evaluate.evaluation._tokenizer", lambda _: SimpleNamespace(decode="<{0[0]}>".format))
     with pytest.raises(EvaluationError) as caught:
         measured(context, draft, tmp_path / "out")
-    assert caught.value.what == "1 of 3 greedy answers change when the draft is used"
+    assert caught.value.what == "greedy answers to 1 of 3 prompts change when the draft is used"
     assert "prompt 1 of set held-out, after 2 equal tokens: alone token 7 '<7>', with the draft token 77" in str(
         caught.value
     )
     report = json.loads((tmp_path / "out" / "result.json").read_text())
     assert report["lossless"] is False
-    assert report["divergences"] == [{"prompt": 1, "position": 2, "alone": 7, "drafted": 77}]
+    assert report["divergences"] == [{"prompt": 1, "turn": 0, "position": 2, "alone": 7, "drafted": 77}]
 
 
 def test_an_engine_that_dies_in_the_middle_leaves_no_result_also_none_of_an_earlier_measurement(
@@ -124,7 +146,10 @@ def test_an_engine_that_dies_in_the_middle_leaves_no_result_also_none_of_an_earl
     ("change", "words"),
     [
         ({"target_hidden_size": 128}, "hidden size 128, the target has 64"),
-        ({"transformer_layer_config": {"vocab_size": 70}}, "vocabulary of 70 tokens is not the target's of 100"),
+        (
+            {"transformer_layer_config": LAYER | {"vocab_size": 70}},
+            "vocabulary of 70 tokens is not the target's of 100",
+        ),
         ({"draft_vocab_size": 500}, "drafts 500 tokens, the target has 100"),
         ({"eagle_aux_hidden_state_layer_ids": [2, 30, 58]}, "fuses layers [2, 30, 58], the target has 8"),
     ],
@@ -137,15 +162,45 @@ def test_a_draft_of_another_target_is_refused_before_an_engine_starts(context, d
     assert caught.value.code is ExitCode.EVALUATION
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda tensors: tensors.update({"fusion.weight": tensors.pop("fc.weight")}),
+         ["tensor fc.weight is missing; its shape would be [64, 192]", "tensor fusion.weight is none that vLLM"]),
+        (lambda tensors: tensors.update({"lm_head.weight": (49, 64)}),
+         ["lm_head.weight has shape [49, 64], config.json makes it [50, 64] (a row for each draft token)"]),
+    ],
+)  # fmt: skip
+def test_case_23_weights_that_do_not_load_are_told_before_an_engine_starts(context, draft, tmp_path, change, words):
+    tensors = layout.tensors(layout.Sizes.of(CONFIG))
+    change(tensors)
+    write_weights(draft, tensors)
+    with pytest.raises(ProblemsError) as caught:
+        measured(context, draft, tmp_path / "out")
+    assert [word in str(problem) for word, problem in zip(words, caught.value.problems, strict=True)] == [True] * len(
+        words
+    )
+
+
+def test_a_run_directory_named_as_a_draft_is_told_with_its_draft(context, tmp_path):
+    (tmp_path / "other" / "export" / "vllm").mkdir(parents=True)
+    with pytest.raises(EvaluationError, match=r"other is no draft") as caught:
+        drafts.check(tmp_path / "other", context.facts)
+    assert "other/export/vllm, the draft of this run" in str(caught.value)
+
+
 def test_a_draft_in_the_layout_of_sglang_is_taken(draft, context):
-    config = {"hidden_size": 64, "vocab_size": 100, "draft_vocab_size": 50}
+    config = {**LAYER, "draft_vocab_size": 50}
+    write_weights(
+        draft, {layout.sglang_name(name): shape for name, shape in layout.tensors(layout.Sizes.of(CONFIG)).items()}
+    )
     config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [2, 4, 5]}
     (draft / "config.json").write_text(json.dumps(config))
     drafts.check(draft, context.facts)
 
 
 def test_case_9_a_draft_whose_layers_are_counted_otherwise_is_not_fed_the_states_of_others(draft, context):
-    config = {"hidden_size": 64, "vocab_size": 100, "draft_vocab_size": 50}
+    config = {**LAYER, "draft_vocab_size": 50}
     config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [1, 3, 4]}
     (draft / "config.json").write_text(json.dumps(config))
     with pytest.raises(ProblemsError, match=r"names layers \[1, 3, 4\] as SGLang counts, which are \[2, 4, 5\] here"):

@@ -20,10 +20,15 @@ def test_a_draft_that_was_not_used_is_no_measurement(counters: dict[str, int]) -
         measure.acceptance(counters)
 
 
-def test_divergences_name_prompt_and_place() -> None:
-    found = measure.divergences([[1, 2, 3], [4], [5, 6]], [[1, 2, 3], [9], [5]])
-    assert found == [measure.Divergence(1, 0, 4, 9), measure.Divergence(2, 1, 6, None)]
-    assert measure.divergences([[1]], [[1]]) == []
+def test_divergences_name_prompt_turn_and_place() -> None:
+    found = measure.divergences([[[1, 2, 3]], [[4]], [[5, 6]]], [[[1, 2, 3]], [[9]], [[5]]])
+    assert found == [measure.Divergence(1, 0, 0, 4, 9), measure.Divergence(2, 0, 1, 6, None)]
+    assert measure.divergences([[[1]]], [[[1]]]) == []
+
+
+def test_of_a_conversation_only_the_first_turn_that_differs_counts_what_follows_answers_another_prompt() -> None:
+    found = measure.divergences([[[1], [2, 3], [4]]], [[[1], [2, 9], [5]]])
+    assert found == [measure.Divergence(0, 1, 1, 3, 9)]
 
 
 @pytest.mark.parametrize(

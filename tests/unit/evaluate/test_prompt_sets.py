@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from draftkiln import checkout
 from draftkiln.errors import DataError, EvaluationError, ExitCode, ProblemsError
 from draftkiln.evaluate import forms, prompts, url
+from draftkiln.evaluate.job import Question
 from draftkiln.recipe.model import PromptSet
 
 LINES = {
@@ -26,7 +27,7 @@ LINES = {
 
 
 def ids(rows: list[forms.Prompt]) -> list[list[int]]:
-    return prompts.token_ids(rows, lambda: pytest.fail("no tokenizer is needed"), {})
+    return [one.ids for one in prompts.questions(rows, lambda: pytest.fail("no tokenizer is needed"), {})]
 
 
 def test_token_ids_and_messages_are_prompts(tmp_path: Path) -> None:
@@ -43,12 +44,40 @@ def test_messages_are_written_out_with_the_recipes_template_arguments() -> None:
 
     tokenizer = SimpleNamespace(apply_chat_template=render)
     row = {"messages": [{"role": "user", "content": "abc"}]}
-    assert prompts.token_ids([row], lambda: tokenizer, {"thinking": False}) == [[3]]
+    assert prompts.questions([row], lambda: tokenizer, {"thinking": False}) == [Question([3])]
+
+
+def words(messages: list[dict[str, str]], **_asked: object) -> list[int]:
+    """A template of one token a role and one a word."""
+    return [0] * len(messages) + [1 for message in messages for _ in message["content"].split()]
+
+
+def test_further_turns_come_with_the_room_that_they_take_beside_the_answers_before_them() -> None:
+    row = {"messages": [{"role": "user", "content": "one two"}], "then": ["three", "four five"]}
+    (asked,) = prompts.questions([row], lambda: SimpleNamespace(apply_chat_template=words), {})
+    assert asked == Question([0, 1, 1], row["messages"], row["then"], least=10)  # five messages, five words
+    assert asked.longest(100) == 10 + 2 * 2 * 100
+    problem = "set mt, prompt 0: 210 tokens with the answers to its 2 earlier turns, at most 209 fit"
+    with pytest.raises(ProblemsError, match=problem):
+        prompts.refuse_unfit("mt", [asked], vocab_size=9, longest=209, answer=100)
+    prompts.refuse_unfit("mt", [asked], vocab_size=9, longest=210, answer=100)
+
+
+def test_a_conversation_goes_on_after_its_own_answers() -> None:
+    first = [{"role": "user", "content": "Why?"}]
+    found = prompts.with_answers(first, ["So."], ["How?", "When?"])
+    assert [(one["role"], one["content"]) for one in found] == [
+        ("user", "Why?"),
+        ("assistant", "So."),
+        ("user", "How?"),
+    ]
+    assert first == [{"role": "user", "content": "Why?"}]
 
 
 @pytest.mark.parametrize("form", forms.FORMS)
-def test_each_form_is_read_as_one_question_of_the_user(form: str) -> None:
+def test_each_form_is_read_as_a_question_of_the_user_mt_bench_with_its_second_turn(form: str) -> None:
     found = forms.parse(json.dumps(LINES[form]), form)
+    assert found.pop("then", []) == (["Say it shorter."] if form == "mt-bench" else [])
     assert found == {"messages": [{"role": "user", "content": "Why?"}]}
 
 
@@ -114,6 +143,9 @@ def test_bytes_that_are_no_text_are_named_by_their_line(tmp_path: Path) -> None:
     file.write_bytes(b'{"prompt_token_ids": [1]}\n\xff\n')
     with pytest.raises(DataError, match=r"q\.jsonl:2: not UTF-8"):
         prompts.read(file, 5)
+    file.write_bytes(b'{"messages": [{"role": "user", "content": "\\udc00"}]}\n')
+    with pytest.raises(ProblemsError, match=r"q\.jsonl:1: no prompt(.|\n)*half a character"):
+        prompts.read(file, 5)
 
 
 def test_a_line_separator_of_unicode_inside_a_text_ends_no_line(tmp_path: Path) -> None:
@@ -131,11 +163,12 @@ def test_a_set_of_the_recipe_keeps_its_name_its_limit_and_the_hash_of_its_file(t
 
 
 def test_prompts_that_the_target_cannot_read_are_refused_before_an_engine_starts() -> None:
+    asked = [Question([1, 2]), Question([1] * 9), Question([1, 300])]
     with pytest.raises(ProblemsError) as caught:
-        prompts.refuse_unfit("gsm", [[1, 2], [1] * 9, [1, 300]], vocab_size=256, longest=8)
+        prompts.refuse_unfit("gsm", asked, vocab_size=256, longest=8, answer=1)
     told = [str(problem).splitlines()[0] for problem in caught.value.problems]
     assert told == ["set gsm, prompt 1: 9 tokens, at most 8 fit", "set gsm, prompt 2: id 300 is beyond 256 tokens"]
-    prompts.refuse_unfit("gsm", [[1, 255]], vocab_size=256, longest=8)
+    prompts.refuse_unfit("gsm", [Question([1, 255])], vocab_size=256, longest=8, answer=1)
 
 
 def test_the_shipped_set_is_read_and_trained_on_by_no_recipe() -> None:
@@ -146,8 +179,10 @@ def test_the_shipped_set_is_read_and_trained_on_by_no_recipe() -> None:
     assert not texts & {row["messages"][0]["content"] for row in trained}
 
 
-def test_the_hash_depends_on_ids_and_order() -> None:
-    assert prompts.sha256([[1], [2]]) != prompts.sha256([[2], [1]])
+def test_the_hash_depends_on_ids_order_and_further_turns() -> None:
+    one, two = Question([1]), Question([2])
+    hashes = {prompts.sha256(asked) for asked in ([one, two], [two, one], [one, Question([2], then=["x"])])}
+    assert len(hashes) == 3
 
 
 @given(st.sampled_from(forms.FORMS), st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))

@@ -76,7 +76,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         ids = [7, 8, 9, 10][: body["max_tokens"]]
         text = "a b c d"
-        if server.lossy:
+        if server.lossy is True or (server.lossy and len(body.get("messages", ())) > 1):
             ids, text = [7, 8, 66, 10], "a b x d"
         with server.lock:
             server.generated += len(ids) + server.foreign
@@ -120,14 +120,18 @@ def test_acceptance_is_what_the_counters_gained_and_the_result_file_says_on_what
     report = json.loads(out.read_text())
     (one,) = report["sets"]
     assert (one["acceptance_length"], one["acceptance_per_position"]) == (2.0, [0.5, 0.3, 0.2])
-    assert (one["drafts"], one["num_draft_tokens"], one["prompts"], one["tokens"]) == (30, 3, 3, 12)
+    assert (one["drafts"], one["num_draft_tokens"], one["prompts"], one["answers"], one["tokens"]) == (40, 3, 3, 4, 16)
     assert (one["lossless"], one["tokens_per_second_alone"], one["tokens_for_others"]) == (None, None, 0)
     assert (report["model"], report["vllm"], len(one["file_sha256"])) == ("m", "0.32.0", 64)
     path, body = server.requests[0]
     assert path == "/v1/chat/completions"
     assert (body["temperature"], body["return_token_ids"], body["model"]) == (0.0, True, "m")
-    assert body["messages"][0]["content"] in {"Why?", "How?", "When?"}  # the first turn only
-    assert "mt (3 prompts, greedy): acceptance length 2.000 (0.50, 0.30, 0.20; 30 drafts" in capsys.readouterr().out
+    assert body["messages"][0]["content"] in {"Why?", "How?", "When?"}
+    (second,) = [body["messages"] for _, body in server.requests if len(body["messages"]) > 1]
+    assert [one["role"] for one in second] == ["user", "assistant", "user"]
+    assert [one["content"] for one in second] == ["Why?", "a b c d", "Shorter."]  # the server's own first answer
+    told = capsys.readouterr().out
+    assert "mt (3 prompts, 4 turns, greedy): acceptance length 2.000 (0.50, 0.30, 0.20; 40 drafts" in told
 
 
 def test_several_sets_sampling_and_token_ids_are_asked_for_as_named(questions, tmp_path, monkeypatch):
@@ -139,9 +143,9 @@ def test_several_sets_sampling_and_token_ids_are_asked_for_as_named(questions, t
         words += ["--temperature", "0.8", "--seed", "40", "--limit", "2", "--ignore-eos", "--concurrency", "1"]
         assert main([*words, "--out", str(out)]) == ExitCode.OK
     assert server.keys == {"Bearer secret"}
-    assert [path for path, _ in server.requests] == (["/v1/chat/completions"] * 2 + ["/v1/completions"] * 2) * 2
-    assert [body.get("seed") for _, body in server.requests] == [None] * 4 + [40, 41, 40, 41]
-    assert server.requests[2][1]["prompt"] == [1, 2]
+    assert [path for path, _ in server.requests] == (["/v1/chat/completions"] * 3 + ["/v1/completions"] * 2) * 2
+    assert [body.get("seed") for _, body in server.requests] == [None] * 5 + [40, 40, 41, 40, 41]
+    assert server.requests[3][1]["prompt"] == [1, 2]
     assert server.requests[0][1]["ignore_eos"] is True
     found = [(one["set"], one["sampling"]["temperature"]) for one in json.loads(out.read_text())["sets"]]
     assert found == [("mt", 0.0), ("ids", 0.0), ("mt", 0.8), ("ids", 0.8)]
@@ -151,6 +155,16 @@ def test_without_a_set_the_shipped_one_is_asked(capsys):
     with stub() as server:
         assert main(["evaluate", "--url", server.url, "--limit", "4"]) == ExitCode.OK
     assert "shipped (4 prompts, greedy)" in capsys.readouterr().out
+
+
+def test_an_answer_that_differs_in_the_second_turn_alone_is_told_with_its_turn(questions, tmp_path, capsys):
+    out = tmp_path / "result.json"
+    with stub(lossy="second turn") as server, stub(drafting=False) as alone:
+        words = ["evaluate", "--url", server.url, "--alone-url", alone.url, "--set", questions, "--out", str(out)]
+        assert main(words) == ExitCode.EVALUATION
+    told = capsys.readouterr().err
+    assert "greedy answers to 1 prompts change when the draft is used" in told
+    assert "prompt 0, turn 1 of set mt, after 4 equal characters" in told
 
 
 def test_the_target_alone_is_measured_beside_and_must_answer_the_same(questions, tmp_path, capsys):
@@ -166,7 +180,7 @@ def test_the_target_alone_is_measured_beside_and_must_answer_the_same(questions,
             words = ["evaluate", "--url", server.url, "--alone-url", alone.url, "--set", questions, "--out", str(out)]
             assert main(words) == ExitCode.EVALUATION
         told = capsys.readouterr().err
-        assert "3 greedy answers change when the draft is used" in told
+        assert "greedy answers to 3 prompts change when the draft is used" in told
         assert "prompt 0 of set mt, after 4 equal characters: alone 'c d', with the draft 'x d'" in told
     assert json.loads(out.read_text())["sets"][0]["lossless"] is False
 
@@ -190,7 +204,7 @@ def failed(words, tmp_path, capsys):
 def test_a_server_that_dies_in_the_middle_is_told_with_how_far_it_came_and_nothing_is_written(
     questions, tmp_path, capsys
 ):
-    with stub(dies_after=1) as server:
+    with stub(dies_after=2) as server:
         words = ["--url", server.url, "--set", questions, "--concurrency", "1"]
         code, told = failed(words, tmp_path, capsys)
     assert code == ExitCode.ENGINE
@@ -227,8 +241,8 @@ def test_answers_for_others_meanwhile_are_told(questions, tmp_path, capsys):
     out = tmp_path / "result.json"
     with stub(foreign=50) as server:
         assert main(["evaluate", "--url", server.url, "--set", questions, "--out", str(out)]) == ExitCode.OK
-    assert json.loads(out.read_text())["sets"][0]["tokens_for_others"] == 150
-    assert "150 tokens for others" in capsys.readouterr().err
+    assert json.loads(out.read_text())["sets"][0]["tokens_for_others"] == 200
+    assert "200 tokens for others" in capsys.readouterr().err
 
 
 def test_sets_that_are_not_written_as_they_must_be_are_all_named(tmp_path, capsys):

@@ -265,3 +265,11 @@ def test_any_config_is_told_without_a_traceback(tmp_path_factory, config, name):
     content = inspect.describe(reading.read(folder))
     assert all(line.isprintable() for line in inspect._text(content))
     assert json.loads(json.dumps(content))["problems"]
+
+
+def test_a_run_directory_is_told_with_the_folder_of_its_draft(tmp_path, capsys):
+    (tmp_path / "run.json").write_text("{}")
+    assert main(["inspect", str(tmp_path)]) == ExitCode.TRAINING
+    told = capsys.readouterr().err
+    assert "it is a run directory" in told
+    assert f"name {tmp_path}/export/vllm, its draft" in told

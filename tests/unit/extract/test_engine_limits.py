@@ -13,7 +13,8 @@ from draftkiln.recipe.load import load
 
 SOURCES = Path(engine.__file__).parents[1]
 RECIPE = Path(__file__).parents[3] / "recipes" / "tiny-cpu.yaml"
-PLAIN = {"None", "int", "str", "bool", "list[int]", "Sequence[int]", "dict[str, Any]", "dict[str, Any] | None"}
+PLAIN = {"None", "int", "str", "str | None", "bool", "list[int]", "Sequence[int]", "dict[str, Any]"}
+PLAIN |= {"dict[str, Any] | None"}
 
 
 def made(cache_tokens, longest, budget=2048):
@@ -39,24 +40,39 @@ def test_a_small_cache_is_never_overbooked_and_a_large_one_keeps_many_steps_wait
     assert made(cache_tokens=10**6, longest=512).limits().tokens == 32 * 2048
 
 
-def calls():
+def calls(driver, worker):
     """Methods of the worker that the engine's own process calls by name, and their declared types."""
     called = {
         node.args[0].value
-        for node in ast.walk(ast.parse(Path(engine.__file__).read_text()))
+        for node in ast.walk(ast.parse((SOURCES / driver).read_text()))
         if isinstance(node, ast.Call)
-        and getattr(node.func, "attr", "") in {"_call", "_report"}
+        and getattr(node.func, "attr", "") in {"_call", "_report", "collective_rpc"}
         and isinstance(node.args[0], ast.Constant)
     }
-    tree = ast.parse((SOURCES / "extract" / "worker.py").read_text())
+    tree = ast.parse((SOURCES / worker).read_text())
     return {
         node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in called
     }, called
 
 
-def test_case_73_calls_between_processes_carry_plain_values_only():
-    methods, called = calls()
-    assert called == set(methods) >= {"_sink_open", "_sink_report", "_sink_close", "_sink_rows", "_sink_leave"}
+@pytest.mark.parametrize(
+    ("driver", "worker", "least"),
+    [
+        (
+            "extract/engine.py",
+            "extract/worker.py",
+            {"_sink_open", "_sink_report", "_sink_close", "_sink_rows", "_sink_leave"},
+        ),
+        (
+            "validate/vllm_reference.py",
+            "validate/vllm_worker.py",
+            {"_reference_open", "_reference_begin", "_reference_save"},
+        ),
+    ],
+)
+def test_case_73_calls_between_processes_carry_plain_values_only(driver, worker, least):
+    methods, called = calls(driver, worker)
+    assert called == set(methods) >= least
     for name, method in methods.items():
         types_ = [ast.unparse(argument.annotation) for argument in method.args.args if argument.annotation]
         for found in [*types_, ast.unparse(method.returns)]:

@@ -4,7 +4,7 @@ import time
 import pytest
 
 from draftkiln.errors import RunDirectoryError, StorageError
-from draftkiln.extract import manifest, plan, samples
+from draftkiln.extract import begin, manifest, plan, samples
 
 HEAD = manifest.Head(
     layer_ids=(2, 4, 5, 8),
@@ -78,6 +78,27 @@ def test_case_29_no_room_is_refused_with_both_numbers(tmp_path):
     with pytest.raises(StorageError) as caught:
         plan.refuse_without_room(tmp_path, 10**18)
     assert "1000000000.00 GB" in caught.value.why
+
+
+def test_case_29_the_size_is_told_before_and_a_lack_of_room_can_be_ignored(tmp_path):
+    head, told = dataclasses.replace(HEAD, layer_ids=(2, 30, 58, 61), hidden_size=7168), []
+    with pytest.raises(StorageError):
+        begin.announce(told.append, head, tmp_path, 3, 10**18, force=False)
+    assert told == []
+    begin.announce(told.append, head, tmp_path, 3, 10**18, force=True)
+    assert told == [
+        "extract: 3 of 4 samples to do, layers [2, 30, 58, 61], 57352 B a token, 1000000000.00 GB of states"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("field", "there"), [("dataset_sha256", "e"), ("stack", "t"), ("patched_wheel_sha256", "q"), ("dtype", "fp8")]
+)
+def test_case_28_other_inputs_than_the_manifests_are_refused_by_naming_them(tmp_path, field, there):
+    found = manifest.Manifest(dataclasses.replace(HEAD, **{field: there}), {})
+    with pytest.raises(RunDirectoryError) as caught:
+        plan.head(dataclasses.asdict(HEAD), found, tmp_path / "manifest.jsonl")
+    assert caught.value.why == f"{field}: {there!r} there, {getattr(HEAD, field)!r} now"
 
 
 def test_kimi_sample_of_512_tokens_is_29_megabytes():

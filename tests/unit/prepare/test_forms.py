@@ -68,6 +68,20 @@ def test_turns_that_cannot_be_so_are_told(turns, words):
         said({"messages": turns})
 
 
+@pytest.mark.parametrize("mark", [{"weight": 0}, {"weight": 0.5}, {"train": False}])
+def test_an_answer_marked_as_not_to_be_learnt_refuses_its_row_unless_only_prompts_are_asked_for(mark):
+    with pytest.raises(RefusedRowError, match="not to be trained: turn 1"):
+        said({"messages": [USER, ANSWER | mark]})
+    assert said({"messages": [USER, ANSWER | mark]}, prompts_only=True) == (USER,)
+    assert said({"messages": [USER, ANSWER | {"weight": 1, "train": None}]}) == (USER, ANSWER)
+
+
+def test_a_row_with_two_lists_of_turns_says_not_which_is_meant():
+    with pytest.raises(RefusedRowError, match="two forms in one row"):
+        said({"messages": [USER, ANSWER], "conversations": [{"from": "human", "value": "?"}]})
+    assert said({"messages": [USER, ANSWER], "conversations": None}) == (USER, ANSWER)
+
+
 def test_a_developer_turn_may_follow_the_system_turn():
     turns = [{"role": "system", "content": "x"}, {"role": "developer", "content": "y"}, USER, ANSWER]
     assert [turn["role"] for turn in said({"messages": turns}, roles={"developer": "developer"})][1] == "developer"

@@ -121,14 +121,16 @@ def test_case_47_bytes_that_are_no_rows_are_refused_by_line_and_odd_but_right_on
         b"{",
         b'{"text": "x"}',
         b"x" * 5_000_000,
+        row.replace(b'"content": "', b'"content": "\\ud800', 1),
     ]
     file = tmp_path / "d.jsonl"
     file.write_bytes(b"\n".join(lines))
     found = list(read(file))
-    assert [row.source.rsplit(":", 1)[1] for row in found] == ["1", "4", "5", "6", "7", "8", "9"]
+    assert [row.source.rsplit(":", 1)[1] for row in found] == ["1", "4", "5", "6", "7", "8", "9", "10"]
     assert [type(row) for row in found[:2]] == [Conversation, Conversation]
     reasons = [row.reason for row in found[2:]]
-    assert reasons == ["not UTF-8", "not an object", "not JSON", "raw text without a rule", "not JSON"]
+    told = ["not UTF-8", "not an object", "not JSON", "raw text without a rule", "not JSON", "not Unicode"]
+    assert reasons == told
 
 
 def test_case_47_a_list_of_lists_is_refused_row_by_row_with_its_line(tmp_path):

@@ -3,9 +3,10 @@
 import pytest
 from least_recipe import FROM_FILE as GOOD
 
-from draftkiln.errors import ProblemsError
+from draftkiln import stage
+from draftkiln.errors import ProblemsError, RunDirectoryError
 from draftkiln.recipe.load import loads
-from draftkiln.recipe.model import Data, PathData
+from draftkiln.rundir import RunDirectory
 
 
 def told(data):
@@ -13,17 +14,6 @@ def told(data):
         loads(GOOD.replace("  source: {path: d.jsonl}\n", data), "r.yaml")
     (problem,) = caught.value.problems
     return str(problem)
-
-
-def test_keys_added_later_are_recorded_only_where_a_recipe_names_them_so_that_earlier_runs_stay_good():
-    before = {"source", "max_tokens", "too_long", "limit", "reasoning", "max_refused", "answers", "held_out"}
-    content = loads(GOOD, "r.yaml").model_dump(mode="json", by_alias=True)["data"]
-    assert set(content) == before
-    assert content["source"] == {"path": "d.jsonl"}
-    data = Data(source=PathData(path="d.jsonl", weight=0.5), roles={"x": "tool"}, duplicates="count")
-    content = data.model_dump(mode="json")
-    assert set(content) == before | {"roles", "duplicates"}
-    assert content["source"] == {"path": "d.jsonl", "weight": 0.5}
 
 
 def test_several_files_and_all_new_keys_are_read():
@@ -59,3 +49,26 @@ def test_what_is_wrong_is_told_with_its_key(data, words):
 
 def test_a_misspelt_key_of_one_of_several_files_is_helped():
     assert "did you mean `weight`?" in told("  source: {several: [{path: a, wight: 2}]}\n")
+
+
+def test_runs_of_recipes_that_named_a_part_less_in_a_list_of_sections_stay_good(tmp_path):
+    """`weight` and `limit` are newer than these records: parts of a list are filled by their place."""
+    recipe = loads(
+        GOOD.replace("  source: {path: d.jsonl}\n", "  source: {several: [{path: a}, {path: b, weight: 2}]}\n")
+        + "evaluate: {sets: [{name: one, path: p, form: gsm8k}]}\n",
+        "r.yaml",
+    )
+    content = recipe.model_dump(mode="json", by_alias=True)
+    defaults = stage._defaults(content, recipe.model_dump(mode="json", by_alias=True, exclude_defaults=True))
+    source = {"several": [{"path": "a"}, {"path": "b", "weight": 2.0}]}
+    sets = [{"name": "one", "path": "p", "form": "gsm8k"}]
+    older = {"recipe.data": {"source": source}, "recipe.evaluate": {"sets": sets}}
+    run = RunDirectory.open(tmp_path / "run", "tiny")
+    run.begin("prepare", older)
+    now = {f"recipe.{key}": content[key] for key in ("data", "evaluate")}
+    given = {f"recipe.{key}": defaults[key] for key in ("data", "evaluate")}
+    assert run.finished("prepare", now, given) is None
+    del source["several"][0]
+    run.begin("prepare", older)
+    with pytest.raises(RunDirectoryError, match="made from other inputs"):
+        run.finished("prepare", now, given)

@@ -9,7 +9,7 @@ from statistics import median
 from draftkiln.report import show
 from draftkiln.report.elements import clean
 
-VOID = {"meta", "br", "img", "input", "link", "hr"}
+VOID = {"meta", "br", "img", "input", "link", "hr", "wbr"}
 MANIFEST = "extract/manifest.jsonl"
 
 

@@ -164,7 +164,7 @@ def test_files_that_cannot_be_read_are_named_and_the_rest_is_shown(tmp_path):
     text = page(tmp_path).text
     assert "train is unreadable" in text
     assert "validate/report.json cannot be read" in text
-    assert "2.457" in text
+    assert "2.4567" in text
 
 
 def test_a_torn_last_line_and_steps_done_twice_are_read(tmp_path):

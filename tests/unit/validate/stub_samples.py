@@ -20,7 +20,13 @@ def honest(rows=40, hidden=32, seed=0):
 
 def write(folder, states, token_ids=TOKENS, index=0, dtype="BF16"):
     """A sample's file, its tensors in another order than draftkiln writes them in."""
-    codes = {"BF16": bf16, "F16": lambda s: s.astype("<f2"), "F32": lambda s: s.astype("<f4")}
+    codes = {
+        "BF16": bf16,
+        "F16": lambda s: s.astype("<f2"),
+        "F32": lambda s: s.astype("<f4"),
+        "F8_E4M3": lambda s: s.astype("u1"),
+        "I8": lambda s: s.astype("i1"),
+    }
     data, ids = codes[dtype](states).tobytes(), np.asarray(token_ids, dtype="<i8").tobytes()
     header = {
         "hidden_states": {"dtype": dtype, "shape": list(states.shape), "data_offsets": [0, len(data)]},

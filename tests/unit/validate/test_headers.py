@@ -63,7 +63,7 @@ def test_case_2_states_of_another_sample_are_found_by_their_ids(tmp_path):
     assert "its token ids are not those of its receipt" in texts(tmp_path, found)[0]
 
 
-@pytest.mark.parametrize("dtype", ["F32", "F16"])
+@pytest.mark.parametrize("dtype", ["F32", "F16", "F8_E4M3", "I8"])
 def test_case_57_another_type_is_refused(tmp_path, dtype):
     _, found = made(tmp_path, honest())
     path = write(tmp_path, honest(), dtype=dtype)
