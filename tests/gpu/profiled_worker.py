@@ -1,7 +1,5 @@
 """The worker extension with a profiler around its steps, for step_profile.py."""
 
-import threading
-
 import torch
 
 from draftkiln.extract.worker import SinkExtension
@@ -26,4 +24,3 @@ class ProfiledExtension(SinkExtension):
         torch.cuda.synchronize()
         self._profiler.stop()
         self._profiler.export_chrome_trace(path)
-        return threading.get_native_id()

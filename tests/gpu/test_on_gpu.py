@@ -65,5 +65,5 @@ def waits_of_the_model(profile):
 
 
 def _memory(folder):
-    shared = Path("/dev/shm")  # noqa: S108 - the place that is measured
+    shared = Path("/dev/shm")
     return shared / f"draftkiln-{os.getpid()}" if shared.is_dir() else folder / "profile"

@@ -199,9 +199,8 @@ def _print(
     middle = {name: statistics.median(found) for name, found in rates.items()}
     plain, extract = middle["plain prefill"], middle["extract"]
     steps = f"steps of {arguments.token_budget} tokens, " if arguments.token_budget else ""
-    terminal.line(
-        f"\n{arguments.samples} x {'/'.join(map(str, arguments.tokens))} tokens, {steps}{arguments.rounds} rounds, {surroundings}"
-    )
+    lengths = "/".join(map(str, arguments.tokens))
+    terminal.line(f"\n{arguments.samples} x {lengths} tokens, {steps}{arguments.rounds} rounds, {surroundings}")
     terminal.line("| path | tok/s, median | least … most | / plain prefill |\n| --- | --- | --- | --- |")
     for name, found in rates.items():
         ratio = f"{middle[name] / plain:.3f}"

@@ -48,7 +48,7 @@ def device_to_host() -> float | None:
 
 
 def files(folder: Path, writers: int, size: int, *, sync: bool) -> float:
-    """Bytes a second into new files of `size` bytes, by so many threads at a time; with `sync` until all are durable."""
+    """Bytes a second into new files of `size` bytes, by `writers` threads; with `sync` until all are durable."""
     folder.mkdir(parents=True)
     data = memoryview(bytearray(os.urandom(1 << 20) * -(-size // (1 << 20))))[:size]
 

@@ -85,11 +85,11 @@ def weight_bytes(text: Mapping[str, Any], size: int) -> int | None:
     vocabulary = hidden * text["vocab_size"] * (1 if text.get("tie_word_embeddings") else 2)
     plain = layers * (split / size + whole) + dense * mlp / size + vocabulary / size
     if not experts:
-        return round(plain * _BYTES)
+        return int(plain * _BYTES)
     expert = 3 * hidden * text["moe_intermediate_size"]
     shared = text.get("n_shared_experts", 0) * expert
     plain += (layers - dense) * (shared / size + hidden * experts)
-    return round(plain * _BYTES + (layers - dense) * experts * expert / size * _expert_bytes(text))
+    return int(plain * _BYTES + (layers - dense) * experts * expert / size * _expert_bytes(text))
 
 
 def _attention(text: Mapping[str, Any]) -> tuple[int, int]:

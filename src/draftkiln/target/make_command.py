@@ -1,4 +1,4 @@
-"""`draftkiln make-target`: write a small made-up target from a seed, or a wide one that is config and tokenizer alone."""
+"""`draftkiln make-target`: write a small made-up target, or a wide one that is config and tokenizer alone."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def kept(thinned, containers):
 
 def test_code_of_one_generation_remains_and_ptx_only_where_there_is_none():
     containers = [
-        container(entry(CODE, 80, b"eighty"), entry(CODE, 90, b"ninety"), entry(CODE, 90, b"ninety-a"), entry(PTX, 90, b"p")),
+        container(entry(CODE, 80, b"x"), entry(CODE, 90, b"ninety"), entry(CODE, 90, b"ninety-a"), entry(PTX, 90, b"")),
         container(entry(PTX, 75, b"old"), entry(PTX, 80, b"text"), entry(CODE, 80, b"eighty"), entry(PTX, 100, b"new")),
         container(entry(CODE, 100, b"hundred")),
         container(entry(CODE, 80, b"eighty"), entry(CODE, 86, b"eighty-six")),

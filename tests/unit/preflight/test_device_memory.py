@@ -4,8 +4,8 @@ from types import SimpleNamespace
 import pytest
 
 from draftkiln.preflight import device_memory
-from draftkiln.recipe.load import load
 from draftkiln.recipe import shipped
+from draftkiln.recipe.load import load
 from draftkiln.target import facts, width
 
 LLAMA_8B = {
