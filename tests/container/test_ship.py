@@ -19,7 +19,7 @@ pytestmark = pytest.mark.container
 def registry(tmp_path_factory):
     program = shutil.which("docker-registry")
     if program is None:
-        pytest.skip("docker-registry is not installed")
+        pytest.fail("docker-registry is not installed: sudo apt-get install -y docker-registry", pytrace=False)
     folder = tmp_path_factory.mktemp("registry")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

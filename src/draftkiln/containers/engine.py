@@ -31,6 +31,7 @@ PACKAGES = {
     "/usr/lib/podman/netavark": "netavark",
     "/usr/lib/podman/aardvark-dns": "aardvark-dns",
     "iptables": "iptables",
+    "newuidmap": "uidmap",
     "mmdebstrap": "mmdebstrap",
     "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
 }
