@@ -82,7 +82,9 @@ def engine_tests(session: nox.Session) -> None:
     Posargs go to pytest: `nox -s engine_tests -- -k series`.
     """
     _install(session)
-    words = ["-n", "2", "--dist", "loadgroup", "-m", "engine", "--ignore", "tests/engine/train"]
+    # By file: its tests share engines. Groups (`loadgroup`) are lost on this pytest, every engine was started twice.
+    words = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+    words += ["-m", "engine", "--ignore", "tests/engine/train"]
     session.run("pytest", "tests/engine", *words, *session.posargs, env=ONE_CORE)
 
 
