@@ -103,8 +103,8 @@ def check_room(context: Path, place: Path) -> None:
         StorageError: it has not.
     """
     layers = [sum(file.stat().st_size for file in context.glob(f"{part}/wheels/*.whl")) for part in contexts.PARTS]
-    # While one layer is committed it lies there four times, every other one twice.
-    needed = int(_UNPACKED * (2 * sum(layers) + 2 * max(layers))) + 3 * (context / "base.tar").stat().st_size
+    # While a layer is written it lies there four times: as files, twice as an archive, as the layer.
+    needed = int(_UNPACKED * (sum(layers) + 3 * max(layers))) + 3 * (context / "base.tar").stat().st_size
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free
