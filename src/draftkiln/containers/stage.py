@@ -44,8 +44,15 @@ class Wishes:
     environment: tuple[tuple[str, str], ...] = ()
 
 
-def launch(stage: Stage, recipe_file: Path, run: Path, wishes: Wishes) -> Launch:
+def launch(stage: Stage, recipe_file: Path, run: Path, wishes: Wishes, *, made: bool = True) -> Launch:
     """The container of one stage.
+
+    Args:
+        stage: to run.
+        recipe_file: that it is a stage of.
+        run: its run directory.
+        wishes: about the container.
+        made: whether the folders it needs are made, the target among them; to print a command line they are not.
 
     Raises:
         RecipeError: the recipe is not valid.
@@ -55,13 +62,17 @@ def launch(stage: Stage, recipe_file: Path, run: Path, wishes: Wishes) -> Launch
     name = recipe.stacks.of(stage)
     stack = read(name)
     run = run.absolute()
-    _writable(run)
+    if made:
+        _writable(run)
     user = caller(run)
+    compiled = cache.root() / "compiled" / name / str(user[0])
+    if made:
+        _own(compiled, user)
     mounts = [
         Mount(run, str(run), writable=True, shared=False),
-        Mount(_compiled(name, user), COMPILE_CACHE, writable=True),
+        Mount(compiled, COMPILE_CACHE, writable=True),
         Mount(recipe_file.absolute(), str(recipe_file.absolute())),
-        *_read(recipe),
+        *_read(recipe, made=made),
     ]
     gpus = wishes.gpus
     if gpus is None and stack.file.device == "cuda":
@@ -87,13 +98,11 @@ def launch(stage: Stage, recipe_file: Path, run: Path, wishes: Wishes) -> Launch
     )
 
 
-def _compiled(stack: str, user: tuple[int, int]) -> Path:
-    """Compile caches of this stack and user; root starts containers that write as somebody else."""
-    folder = cache.root() / "compiled" / stack / str(user[0])
-    folder.mkdir(parents=True, exist_ok=True)
+def _own(compiled: Path, user: tuple[int, int]) -> None:
+    """Make the compile caches of this stack and user; root starts containers that write as somebody else."""
+    compiled.mkdir(parents=True, exist_ok=True)
     if os.geteuid() == 0:
-        os.chown(folder, *user)
-    return folder
+        os.chown(compiled, *user)
 
 
 def _workdir() -> str | None:
@@ -106,10 +115,10 @@ def _name(recipe: str, stage: str, run: Path) -> str:
     return f"draftkiln-{recipe}-{stage}-{hashlib.sha256(str(run).encode()).hexdigest()[:8]}"
 
 
-def _read(recipe: Recipe) -> list[Mount]:
-    from draftkiln.target.resolve import ensure
+def _read(recipe: Recipe, *, made: bool) -> list[Mount]:
+    from draftkiln.target import resolve
 
-    target = ensure(recipe.target.source).absolute()
+    target = (resolve.ensure if made else resolve.location)(recipe.target.source).absolute()
     found = [target]
     parts = getattr(recipe.data.source, "several", (recipe.data.source,))
     found += [Path(path).absolute() for part in parts if (path := getattr(part, "path", None)) is not None]

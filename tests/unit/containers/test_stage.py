@@ -142,6 +142,17 @@ def test_dry_run_prints_the_line_and_runs_nothing(recipe, tmp_path, stub, capsys
     assert cli.main(words) == ExitCode.OK
     assert capsys.readouterr().out.startswith("podman run --pull never --rm --label draftkiln.run=")
     assert asked.calls == []
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_image_that_is_not_built_is_told_before_a_target_is_made(recipe, tmp_path, stub, capsys):
+    stub("podman", code=125)
+    file = recipe()
+    file.write_text(file.read_text().replace(f"{{path: {tmp_path / 'target'}}}", "{make: small, seed: 17}"))
+    words = ["image", "stage", "extract", "--recipe", str(file), "--run", str(tmp_path / "run")]
+    assert cli.main(words) == ExitCode.CONTAINER
+    assert "is not built" in capsys.readouterr().err
+    assert not (tmp_path / "cache" / "targets").exists()
 
 
 def test_a_detached_stage_stays_and_is_named_after_its_run(recipe, tmp_path, stub, capsys):
