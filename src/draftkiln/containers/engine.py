@@ -154,7 +154,7 @@ def ask(program: str) -> Engine:
     if kind is None or number is None:
         raise ContainerError(
             f"{program} is not a container engine known here",
-            why=f"it says {said.strip()!r}",
+            why=f"it says {said.strip().partition(chr(10))[0]!r}",
             fix="use docker or podman",
         )
     version, (oldest, why) = Version(number[1]), OLDEST[kind]
