@@ -47,8 +47,11 @@ def main(arguments):
     refuse_other_systems()
     python = find_python()
     missing = missing_packages(python)
+    # Images are also made by docker, tests of images need podman.
+    if install or TEST_SESSIONS.intersection(arguments):
+        missing += image_packages(arguments)
     if install:
-        missing += image_packages(arguments) + browser_packages(arguments)
+        missing += browser_packages(arguments)
     if missing and install:
         apt(missing)
         missing = missing_packages(python)
@@ -105,7 +108,9 @@ def image_packages(arguments):
     """Names of Debian packages that images and their tests need, where a session that makes some is asked for."""
     wanted = dict(IMAGE_PROGRAMS) if IMAGE_SESSIONS.intersection(arguments) else {}
     wanted.update(TEST_PROGRAMS if TEST_SESSIONS.intersection(arguments) else {})
-    return [name for file, name in wanted.items() if not (shutil.which(file) or os.path.exists(file))]
+    # A plain user's PATH lacks the administrator's programs, which podman finds all the same.
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+    return [name for file, name in wanted.items() if not (shutil.which(file, path=path) or os.path.exists(file))]
 
 
 def browser_packages(arguments):

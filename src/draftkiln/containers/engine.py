@@ -107,7 +107,9 @@ class Engine:
 
 def missing_packages() -> list[str]:
     """Debian packages that images need and this machine lacks: `draftkiln image packages` prints them."""
-    return [package for program, package in PACKAGES.items() if not (shutil.which(program) or Path(program).exists())]
+    # A plain user's PATH lacks the administrator's programs, which podman finds all the same.
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+    return [name for file, name in PACKAGES.items() if not (shutil.which(file, path=path) or Path(file).exists())]
 
 
 def find(wanted: str | None = None) -> Engine:

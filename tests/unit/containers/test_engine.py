@@ -88,6 +88,15 @@ def test_bootstrap_installs_what_images_and_their_tests_need(bootstrap, monkeypa
     assert {"podman", "mmdebstrap", "docker-registry"} <= set(bootstrap.image_packages(["nox", "-s", "ci"]))
 
 
+def test_bootstrap_tells_what_tests_of_images_lack_before_they_run_for_half_an_hour(bootstrap, monkeypatch, capsys):
+    monkeypatch.setattr(bootstrap, "missing_packages", lambda _python: [])
+    monkeypatch.setattr(bootstrap, "image_packages", lambda _arguments: ["podman", "runc"])
+    with pytest.raises(SystemExit) as caught:
+        bootstrap.main(["nox", "-s", "ci"])
+    assert caught.value.code == ExitCode.SYSTEM
+    assert "sudo apt-get install -y podman runc" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("programs", "why"), [(["apt-get"], "sudo is missing"), (["sudo"], "no apt-get")])
 def test_bootstrap_that_may_not_install_says_what_an_administrator_has_to(
     bootstrap, monkeypatch, tmp_path, capsys, programs, why
