@@ -67,6 +67,8 @@ class Engine:
     """Whether containers are confined by SELinux, so that mounts need labels."""
     store: str = ""
     """Folder that images are kept in."""
+    driver: str = ""
+    """How it keeps them: `overlay`, `vfs` and others."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """What its processes need besides the present environment."""
 
@@ -180,12 +182,14 @@ def _facts(kind: Kind, info: Mapping[str, Any]) -> dict[str, Any]:
             "rootless": bool(security.get("rootless")),
             "selinux": bool(security.get("selinuxEnabled")),
             "store": info.get("store", {}).get("graphRoot", ""),
+            "driver": info.get("store", {}).get("graphDriverName", ""),
         }
     options = info.get("SecurityOptions") or []
     return {
         "rootless": any("name=rootless" in option for option in options),
         "selinux": any("name=selinux" in option for option in options),
         "store": info.get("DockerRootDir", ""),
+        "driver": info.get("Driver", ""),
     }
 
 
