@@ -22,6 +22,8 @@ SYSTEM_MISSING = 6
 BROWSER_SESSIONS = {"report_tests"}
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 IMAGE_SESSIONS = {"base", "build", "ci", "container_tests", "publish", "reproduce"}
+TEST_SESSIONS = {"ci", "container_tests"}
+TEST_PROGRAMS = {"docker-registry": "docker-registry"}
 IMAGE_PROGRAMS = {
     "podman": "podman",
     "buildah": "buildah",
@@ -30,6 +32,7 @@ IMAGE_PROGRAMS = {
     "/usr/lib/podman/netavark": "netavark",
     "/usr/lib/podman/aardvark-dns": "aardvark-dns",
     "iptables": "iptables",
+    "newuidmap": "uidmap",
     "mmdebstrap": "mmdebstrap",
     "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
 }
@@ -44,8 +47,11 @@ def main(arguments):
     refuse_other_systems()
     python = find_python()
     missing = missing_packages(python)
+    # Images are also made by docker, tests of images need podman.
+    if install or TEST_SESSIONS.intersection(arguments):
+        missing += image_packages(arguments)
     if install:
-        missing += image_packages(arguments) + browser_packages(arguments)
+        missing += browser_packages(arguments)
     if missing and install:
         apt(missing)
         missing = missing_packages(python)
@@ -99,10 +105,12 @@ def missing_packages(python):
 
 
 def image_packages(arguments):
-    """Names of Debian packages that images need, where a session that builds some is asked for."""
-    if not IMAGE_SESSIONS.intersection(arguments):
-        return []
-    return [name for file, name in IMAGE_PROGRAMS.items() if not (shutil.which(file) or os.path.exists(file))]
+    """Names of Debian packages that images and their tests need, where a session that makes some is asked for."""
+    wanted = dict(IMAGE_PROGRAMS) if IMAGE_SESSIONS.intersection(arguments) else {}
+    wanted.update(TEST_PROGRAMS if TEST_SESSIONS.intersection(arguments) else {})
+    # A plain user's PATH lacks the administrator's programs, which podman finds all the same.
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+    return [name for file, name in wanted.items() if not (shutil.which(file, path=path) or os.path.exists(file))]
 
 
 def browser_packages(arguments):
@@ -124,6 +132,12 @@ def is_ubuntu():
 def apt(packages):
     """Install Debian packages, with sudo where this user is not root."""
     prefix = [] if os.geteuid() == 0 else ["sudo"]
+    for program, why in (("apt-get", "this system has no apt-get"), ("sudo", "this user is not root, sudo is missing")):
+        if program in ["apt-get", *prefix] and not shutil.which(program):
+            stop(
+                "missing system packages: {0}\n  why: {1}\n  do:  have an administrator install them: apt-get install"
+                " -y {0}".format(" ".join(packages), why)
+            )
     environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
     for command in (
         ["apt-get", "update", "-q"],

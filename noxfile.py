@@ -10,6 +10,7 @@ Every stage of a recipe is a session: `nox -s extract -- --recipe recipes/tiny-c
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import nox
@@ -20,9 +21,11 @@ nox.options.reuse_venv = "yes"
 nox.options.sessions = ["lint", "types", "tests"]
 nox.options.error_on_missing_interpreters = True
 
+EXTRACT_STACK = "spec0.3.0-vllm0.16.0-cpu"
 TRAIN_STACK = "spec0.9.0-vllm0.32.0-cpu"
 GPU_STACK = "spec0.4.0.1-vllm0.20.2-cu130"
 GPU_BENCH_FOLDER = "/dev/shm/draftkiln-bench"  # noqa: S108 - the place that is measured
+TINY = ["--recipe", "recipes/tiny-cpu.yaml"]
 ONE_CORE = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 """For two engines side by side: with two threads each they would wait for each other at every product."""
 
@@ -83,8 +86,9 @@ def engine_tests(session: nox.Session) -> None:
     Posargs go to pytest: `nox -s engine_tests -- -k series`.
     """
     _install(session)
-    # By file: the tests of a file share an engine. Not `loadgroup`: pytest-xdist 3.8 groups nothing under pytest 9.2.
-    words = ["-n", "2", "--dist", "loadfile", "-m", "engine", "--ignore", "tests/engine/train"]
+    # By file: its tests share engines. Groups (`loadgroup`) are lost on this pytest, every engine was started twice.
+    words = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+    words += ["-m", "engine", "--ignore", "tests/engine/train"]
     session.run("pytest", "tests/engine", *words, *session.posargs, env=ONE_CORE)
 
 
@@ -121,9 +125,10 @@ def bench_scale(session: nox.Session) -> None:
 def demo(session: nox.Session) -> None:
     """Run the whole job on the tiny recipe and print what came out.
 
-    Another recipe: `nox -s demo -- --recipe recipes/smollm2-135m-cpu.yaml`.
+    Another recipe: `nox -s demo -- --recipe recipes/smollm2-135m-cpu.yaml`. In images that are built, every stage or
+    chosen ones: `-- --in-container`, `-- --in-container extract`.
     """
-    _draftkiln(session, "run", *(session.posargs or ["--recipe", "recipes/tiny-cpu.yaml"]))
+    _draftkiln(session, "run", *([] if "--recipe" in session.posargs else TINY), *session.posargs)
 
 
 @nox.session
@@ -170,8 +175,7 @@ def bench(session: nox.Session) -> None:
         words.remove("--gpu")
         _gpu_bench(session, words)
         return
-    tiny = ["--recipe", "recipes/tiny-cpu.yaml", "--token-budget", "1024"]
-    words = words if "--recipe" in words else [*tiny, *words]
+    words = words if "--recipe" in words else [*TINY, "--token-budget", "1024", *words]
     folder = [] if "--folder" in words else ["--folder", str(Path(session.create_tmp(), "bench").resolve())]
     _draftkiln(session, "bench", *words, *folder)
 
@@ -199,7 +203,7 @@ def bench_prepare(session: nox.Session) -> None:
 @nox.session
 def bench_train(session: nox.Session) -> None:
     """Measure training beside speculators' own command on a finished run: `nox -s bench_train -- --run DIR`."""
-    recipe = ["--recipe", "recipes/tiny-cpu.yaml"] if "--recipe" not in session.posargs else []
+    recipe = [] if "--recipe" in session.posargs else TINY
     folder = ["--run", "runs/tiny-cpu"] if "--run" not in session.posargs else []
     _draftkiln(session, "bench-train", *recipe, *folder, *session.posargs)
 
@@ -338,11 +342,19 @@ def lock(session: nox.Session) -> None:
 
 @nox.session
 def ci(session: nox.Session) -> None:
-    """Pass everything that CI passes: lint, types, unit, engine and training tests, patches, two pairs, the whole job.
+    """Pass everything that CI passes: lint, types, unit, engine, training and container tests, patches, the whole job.
 
-    The engine tests prove speculators 0.3.0 on vLLM 0.16.0, `matrix` 0.4.0.1 on 0.32.0.
+    The engine tests prove speculators 0.3.0 on vLLM 0.16.0, `matrix` 0.4.0.1 on 0.32.0. The extraction image is built,
+    checked, and the whole job's extraction runs in it; bit-identical builds are shown on the small image.
     """
+    _install(session)
+    # Gigabytes come over the network while lint and unit tests compute; what fails here is fetched anew by the build.
+    fetch = [str(Path(session.bin, "draftkiln")), "image", "fetch", "--stack", EXTRACT_STACK]
+    subprocess.Popen(fetch, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     for name in ("lint", "types", "tests", "patches", "engine_tests", "train_tests"):
         session.notify(name)
     session.notify("matrix", ["--only", "spec0.4.0.1-vllm0.32.0-cpu", "--again"])
-    session.notify("demo")
+    session.notify("container_tests", ["--ignore", "tests/container/test_extraction.py"])
+    session.notify("build", ["--stack", EXTRACT_STACK])
+    session.notify("verify_image", ["--stack", EXTRACT_STACK])
+    session.notify("demo", [*TINY, "--in-container", "extract"])

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from draftkiln import memory
+from draftkiln import memory, signals
 from draftkiln.errors import ExitCode
 from draftkiln.report import command as report
 from draftkiln.rundir import RunDirectory
@@ -28,7 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", type=Path, metavar="DIR", help="run directory (default: runs/ and the recipe's name)")
     parser.add_argument("--until", choices=STAGES, metavar="STAGE", help=f"stop after this stage: {', '.join(STAGES)}")
     parser.add_argument(
-        "--in-container", action="store_true", help="run each stage in its stack's image, not environment"
+        "--in-container",
+        nargs="*",
+        choices=STAGES,
+        metavar="STAGE",
+        help="run these stages (default: all) in their stack's image, not environment",
     )
     parser.add_argument("--dry-run", action="store_true", help="print the stages and their stacks, run nothing")
 
@@ -46,27 +50,17 @@ def main(arguments: argparse.Namespace) -> int:
         for stage in chosen:
             print(f"{stage:9} on {recipe.stacks.of(stage)}")
         return ExitCode.OK
+    boxed = set() if arguments.in_container is None else set(arguments.in_container or chosen).intersection(chosen)
+    _demand_images({recipe.stacks.of(stage) for stage in boxed})
     directory = RunDirectory.open(folder, recipe.name)
     began = time.monotonic()
-    if not arguments.in_container:
-        for name in sorted({recipe.stacks.of(stage) for stage in chosen}):
-            environment.ensure(name)
-    runner = ["image", "stage"] if arguments.in_container else []
+    for name in sorted({recipe.stacks.of(stage) for stage in chosen if stage not in boxed}):
+        environment.ensure(name)
     ready = time.monotonic()
     with memory.Peak() as peak:
         for stage in chosen:
-            command = [
-                sys.executable,
-                "-m",
-                "draftkiln",
-                *runner,
-                stage,
-                "--recipe",
-                str(arguments.recipe),
-                "--run",
-                str(folder),
-            ]
-            code = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
+            runner = ["image", "stage"] if stage in boxed else []
+            code = _run([*runner, stage, "--recipe", str(arguments.recipe), "--run", str(folder)])
             if code:
                 print(f"draftkiln run: stopped at stage {stage}; its log is {directory.log(stage)}", file=sys.stderr)
                 return code
@@ -79,6 +73,25 @@ def main(arguments: argparse.Namespace) -> int:
     print(f"  time: {took:.0f} s in stages, {ready - began:.0f} s making environments")
     print(f"  peak memory: {peak.gigabytes:.1f} GB")
     return ExitCode.OK
+
+
+def _demand_images(stacks: set[str]) -> None:
+    """Hold that images are built, before hours of other stages and not after them."""
+    if not stacks:
+        return
+    from draftkiln.containers import engine, inputs, running
+
+    found = engine.find()
+    for name in sorted(stacks):
+        running.require_image(found, inputs.image_name(name), name)
+
+
+def _run(words: list[str]) -> int:
+    """Run one stage in a process of its own, which is told when this one shall end."""
+    with subprocess.Popen([sys.executable, "-m", "draftkiln", *words], stdin=subprocess.DEVNULL) as process:
+        with signals.passed_on(process):
+            code = process.wait()
+        return code if code >= 0 else 128 - code
 
 
 def summary(records: Mapping[str, Mapping[str, Any]], folder: Path) -> Iterator[str]:

@@ -2,12 +2,15 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 from draftkiln.containers import build, inputs, verify
+from draftkiln.containers.launch import LABEL
 from draftkiln.errors import ExitCode
 
 pytestmark = pytest.mark.container
@@ -21,7 +24,7 @@ target:
   trust_remote_code: true
   tensor_parallel_size: {workers}
 layers: {{aux: [2, 4, 5]}}
-data: {{source: {{synthetic: 6, seed: 1}}, max_tokens: 96, held_out: 2}}
+data: {{source: {{synthetic: {samples}, seed: 1}}, max_tokens: 96, held_out: 2}}
 extract: {{token_budget: 256, max_num_seqs: 4, writers: 1}}
 validate: {{samples: 3, min_cosine: 0.999}}
 evaluate: {{prompts: 2}}
@@ -34,12 +37,23 @@ def image(podman):
     return build.build(podman, inputs.collect(STACK))
 
 
-def run(folder, workers, environment):
-    recipe = folder / "recipe.yaml"
-    recipe.write_text(RECIPE.format(stack=STACK, workers=workers))
-    words = ["run", "--in-container", "--recipe", str(recipe), "--run", str(folder / "run"), "--until", "validate"]
+def words(folder, *command):
+    return [
+        sys.executable,
+        "-m",
+        "draftkiln",
+        *command,
+        "--recipe",
+        str(folder / "r.yaml"),
+        "--run",
+        str(folder / "run"),
+    ]
+
+
+def run(folder, *, until, workers=1, samples=6, **environment):
+    (folder / "r.yaml").write_text(RECIPE.format(stack=STACK, workers=workers, samples=samples))
     done = subprocess.run(
-        [sys.executable, "-m", "draftkiln", *words],
+        [*words(folder, "run"), "--in-container", "--until", until],
         env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -47,7 +61,7 @@ def run(folder, workers, environment):
         check=False,
     )
     assert done.returncode == ExitCode.OK, done.stdout + done.stderr
-    return json.loads((folder / "run" / "extract" / "stage.json").read_text())["results"]
+    return json.loads((folder / "run" / until / "stage.json").read_text())["results"]
 
 
 @pytest.mark.usefixtures("image")
@@ -58,8 +72,9 @@ def test_the_image_is_its_lock_and_seams_hold_inside(podman):
 
 @pytest.mark.usefixtures("image")
 def test_case_36_states_are_extracted_and_validated_without_network_or_gpu(tmp_path):
-    made = run(tmp_path, 1, {"OMP_NUM_THREADS": "2"})
-    assert made["samples"] == 6
+    checked = run(tmp_path, until="validate", OMP_NUM_THREADS="2")
+    assert checked["samples"] == 6
+    made = json.loads((tmp_path / "run" / "extract" / "stage.json").read_text())["results"]
     assert made["shape"] == [96, 4, 256]
     owners = {path.stat().st_uid for path in (tmp_path / "run").rglob("*")}
     assert owners == {os.getuid()}
@@ -67,5 +82,20 @@ def test_case_36_states_are_extracted_and_validated_without_network_or_gpu(tmp_p
 
 @pytest.mark.usefixtures("image")
 def test_case_33_two_workers_share_memory_inside_a_container_without_network(tmp_path):
-    made = run(tmp_path, 2, {"VLLM_CPU_OMP_THREADS_BIND": "0|1"})
-    assert made["samples"] == 6
+    assert run(tmp_path, until="extract", workers=2, VLLM_CPU_OMP_THREADS_BIND="0|1")["samples"] == 6
+
+
+@pytest.mark.usefixtures("image")
+def test_an_extraction_that_is_told_to_end_ends_inside_and_goes_on_later(tmp_path, podman):
+    run(tmp_path, until="prepare", samples=400)
+    with subprocess.Popen(
+        words(tmp_path, "image", "stage", "extract"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    ) as process:
+        while "engine ready" not in process.stdout.readline():
+            assert process.poll() is None
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=120) == ExitCode.TERMINATED
+    assert time.monotonic() - began < 60
+    assert podman.capture("ps", "--quiet", "--filter", f"label={LABEL}={tmp_path / 'run'}") == ""
+    assert run(tmp_path, until="extract", samples=400)["samples"] == 400

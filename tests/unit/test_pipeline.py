@@ -1,6 +1,15 @@
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
-from draftkiln import pipeline
+import pytest
+
+from draftkiln import cli, pipeline
+from draftkiln.errors import ExitCode
+from draftkiln.recipe.model import STAGES
+from draftkiln.stack import environment
 
 RECORDS = {
     "extract": {
@@ -29,3 +38,78 @@ def test_output_that_differs_is_not_called_identical():
 def test_a_run_stopped_after_extract_says_only_what_was_done():
     lines = list(pipeline.summary({"extract": RECORDS["extract"]}, Path("r")))
     assert not any("acceptance" in line or "loss" in line for line in lines)
+
+
+@pytest.fixture
+def asked(monkeypatch, tmp_path):
+    """What a run of the tiny recipe asks for, with nothing that is really run: environments, images, stages."""
+    found = {"environments": [], "images": set(), "stages": []}
+    monkeypatch.setattr(environment, "ensure", found["environments"].append)
+    monkeypatch.setattr(pipeline, "_demand_images", found["images"].update)
+
+    def third_fails(words):
+        found["stages"].append(words)
+        return 7 if len(found["stages"]) == 3 else 0
+
+    monkeypatch.setattr(pipeline, "_run", third_fails)
+    monkeypatch.chdir(tmp_path)
+    return found
+
+
+def run(*words):
+    recipe = Path(__file__).parents[2] / "recipes" / "tiny-cpu.yaml"
+    return cli.main(["run", "--recipe", str(recipe), *words])
+
+
+def test_without_a_word_every_stage_runs_in_its_environment(asked):
+    assert run() == 7
+    assert len(asked["environments"]) == 2
+    assert asked["images"] == set()
+    assert [words[0] for words in asked["stages"]] == ["prepare", "extract", "validate"]
+
+
+def test_chosen_stages_run_in_images_and_the_rest_in_environments(asked):
+    assert run("--in-container", "extract") == 7
+    assert asked["environments"] == ["spec0.9.0-vllm0.32.0-cpu"]
+    assert asked["images"] == {"spec0.3.0-vllm0.16.0-cpu"}
+    assert [words[:3] for words in asked["stages"]][:2] == [
+        ["prepare", "--recipe", asked["stages"][0][2]],
+        ["image", "stage", "extract"],
+    ]
+
+
+def test_all_stages_in_images_need_no_environment(asked):
+    assert run("--in-container") == 7
+    assert asked["environments"] == []
+    assert len(asked["images"]) == 2
+    assert all(words[:2] == ["image", "stage"] for words in asked["stages"])
+
+
+def test_a_stage_that_does_not_exist_is_refused(asked, capsys):
+    with pytest.raises(SystemExit) as caught:
+        run("--in-container", "cook")
+    assert caught.value.code == ExitCode.USAGE
+    said = capsys.readouterr().err
+    assert [stage for stage in STAGES if stage not in said] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_is_told_to_end_ends_its_stage_first(tmp_path, number):
+    """The parent has no terminal: whoever signals it signals it alone."""
+    stage = (
+        "import pathlib, signal, sys, time\n"
+        f"def ended(*_):\n    pathlib.Path({str(tmp_path / 'ended')!r}).touch()\n    sys.exit(3)\n"
+        f"signal.signal({int(number)}, ended)\npathlib.Path({str(tmp_path / 'ready')!r}).touch()\ntime.sleep(60)\n"
+    )
+    code = (
+        "import subprocess, sys\nfrom draftkiln import signals\n"
+        f"with subprocess.Popen([sys.executable, '-c', {stage!r}]) as process, signals.passed_on(process):\n"
+        "    sys.exit(process.wait())\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    until = time.monotonic() + 60
+    while not (tmp_path / "ready").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(number)
+    assert process.wait(timeout=60) == 3
+    assert (tmp_path / "ended").exists()

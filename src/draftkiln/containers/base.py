@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,7 +116,8 @@ def kept(name: str, sha256: str | None = None) -> BaseTar | None:
             raise PinError(
                 f"base tar {tar} has the wrong hash",
                 why=f"sha256 {got}, {source} says {wanted}",
-                fix=f"make it anew: nox -s base -- {name} --force; where it is pinned, fetch that very tar",
+                fix=f"make it anew: nox -s base -- {name} --force; where it is pinned, take that very tar: "
+                f"nox -s base -- {name} --from FILE",
             )
     if values["description"] != read(name).model_dump():
         return None
@@ -155,12 +158,50 @@ def make(name: str, *, force: bool = False) -> BaseTar:
         made = BaseTar(name, record.with_name("base.tar"), durable.sha256_file(tar), tuple(packages))
         record.unlink(missing_ok=True)
         tar.replace(made.tar)
-    durable.write_json(
-        record,
-        {"schema_version": 1, "sha256": made.sha256, "description": file.model_dump(), "epoch": EPOCH,
-         "packages": packages},
-    )  # fmt: skip
+    _remember(record, made)
     return made
+
+
+def take(name: str, source: Path) -> BaseTar:
+    """Take a tar that was made elsewhere as the base `name`; a stack that pins another sha256 refuses it.
+
+    Raises:
+        ContainerError: it is no root file system of Debian packages.
+        StorageError: no room.
+    """
+    try:
+        with tarfile.open(source) as archive:
+            status = archive.extractfile("./var/lib/dpkg/status")
+            packages = _installed((status.read() if status else b"").decode(errors="replace"))
+    except (OSError, tarfile.TarError, KeyError) as error:
+        raise ContainerError(
+            f"{source} is no base tar", why=f"{type(error).__name__}: {error}", fix="name a base.tar of `nox -s base`"
+        ) from error
+    record = _record(name)
+    with durable.storage_errors(record):
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.unlink(missing_ok=True)
+        tar = record.with_name("base.tar")
+        shutil.copyfile(source, tar.with_suffix(".new"))
+        tar.with_suffix(".new").replace(tar)
+    taken = BaseTar(name, tar, durable.sha256_file(tar), tuple(packages))
+    _remember(record, taken)
+    return taken
+
+
+def _installed(status: str) -> list[str]:
+    """`package version architecture` of every installed package in dpkg's status file, sorted."""
+    found = []
+    for entry in status.split("\n\n"):
+        fields = dict(re.findall(r"^(Package|Version|Architecture|Status): (.*)$", entry, re.MULTILINE))
+        if fields.get("Status", "").endswith(" installed"):
+            found.append(f"{fields['Package']} {fields['Version']} {fields['Architecture']}")
+    return sorted(found)
+
+
+def _remember(record: Path, made: BaseTar) -> None:
+    content = {"schema_version": 1, "sha256": made.sha256, "description": read(made.name).model_dump(), "epoch": EPOCH}
+    durable.write_json(record, {**content, "packages": list(made.packages)})
 
 
 def command(file: BaseFile, tar: Path, listing: Path) -> list[str]:

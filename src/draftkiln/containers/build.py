@@ -15,7 +15,7 @@ from draftkiln import cache, durable
 from draftkiln.containers import context as contexts
 from draftkiln.containers import failures
 from draftkiln.containers.engine import Engine, Kind
-from draftkiln.errors import StorageError
+from draftkiln.errors import ContainerError, StorageError
 
 if TYPE_CHECKING:
     from draftkiln.containers.inputs import Inputs
@@ -75,8 +75,9 @@ def build(engine: Engine, inputs: Inputs, *, context: Path | None = None, store:
     Raises:
         StorageError: no room, told before anything is unpacked where it can be known.
         PinError: an input that is not the locked one.
-        ContainerError: the build failed; no image is tagged then.
+        ContainerError: the engine's store copies images, or the build failed; no image is tagged then.
     """
+    refuse_copies(engine)
     folder = contexts.assemble(inputs, context)
     check_room(folder, store.folder if store and store.folder else Path(engine.store or "/"))
     began = time.monotonic()
@@ -96,6 +97,21 @@ def identity(engine: Engine, tag: str, *, store: Store | None = None) -> str:
     return engine.capture(*words, subject=f"image {tag} is not in the store").strip().removeprefix("sha256:")
 
 
+def refuse_copies(engine: Engine) -> None:
+    """Refuse a store without layers, which rootless podman takes where nobody chose one and it cannot use FUSE.
+
+    Raises:
+        ContainerError: every step of a build would copy the whole image, and its digests would be others.
+    """
+    if engine.driver == "vfs":
+        raise ContainerError(
+            f"{engine.kind} keeps images with its vfs driver here",
+            why="it copies the whole image at every step, gigabytes each, and gives other digests than overlay",
+            fix='put the lines `[storage]` and `driver = "overlay"` into ~/.config/containers/storage.conf, then: '
+            "podman system reset",
+        )
+
+
 def check_room(context: Path, place: Path) -> None:
     """Hold that the store has room for the image.
 
@@ -103,8 +119,8 @@ def check_room(context: Path, place: Path) -> None:
         StorageError: it has not.
     """
     layers = [sum(file.stat().st_size for file in context.glob(f"{part}/wheels/*.whl")) for part in contexts.PARTS]
-    # While one layer is committed it lies there four times, every other one twice.
-    needed = int(_UNPACKED * (2 * sum(layers) + 2 * max(layers))) + 3 * (context / "base.tar").stat().st_size
+    # While a layer is written it lies there four times: as files, twice as an archive, as the layer.
+    needed = int(_UNPACKED * (sum(layers) + 3 * max(layers))) + 3 * (context / "base.tar").stat().st_size
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftkiln.containers import run_command
-from draftkiln.errors import ExitCode
+from draftkiln.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -23,12 +23,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     base = actions.add_parser("base", help="make the root file system that images start from")
     base.add_argument("names", nargs="*", metavar="BASE", help="default: cpu")
     base.add_argument("--force", action="store_true", help="make it anew")
+    base.add_argument(
+        "--from", dest="source", type=Path, metavar="FILE", help="take a base.tar that was made elsewhere"
+    )
     build = actions.add_parser("build", help="build a stack's image")
     build.add_argument(
         "--stack", required=True, metavar="STACK", help="a stack, or `light`: a small image of the same file"
     )
     build.add_argument("--dry-run", action="store_true", help="print the command line, build nothing")
     build.add_argument("--store", type=Path, metavar="DIR", help="keep images here, not in the engine's store (podman)")
+    fetch = actions.add_parser("fetch", help="fetch all that a build takes from a network, build nothing")
+    fetch.add_argument("--stack", required=True, metavar="STACK")
     reproduce = actions.add_parser("reproduce", help="build twice from clean stores and compare byte by byte")
     reproduce.add_argument("--stack", default="light", metavar="STACK", help="default: a small image of the same file")
     context = actions.add_parser(
@@ -58,6 +63,7 @@ def main(arguments: argparse.Namespace) -> int:
         "base": _base,
         "build": _build,
         "context": _context,
+        "fetch": _fetch,
         "logs": run_command.logs,
         "packages": _packages,
         "pins": _pins,
@@ -76,8 +82,11 @@ def main(arguments: argparse.Namespace) -> int:
 def _base(arguments: argparse.Namespace) -> int:
     from draftkiln.containers import base
 
-    for name in arguments.names or ["cpu"]:
-        made = base.make(name, force=arguments.force)
+    names = arguments.names or ["cpu"]
+    if arguments.source and len(names) > 1:
+        raise UsageError("--from FILE is one base", why=f"named are {', '.join(names)}", fix="name one of them")
+    for name in names:
+        made = base.take(name, arguments.source) if arguments.source else base.make(name, force=arguments.force)
         size = made.tar.stat().st_size / 1e6
         print(f"base {name}: sha256 {made.sha256}, {len(made.packages)} packages, {size:.0f} MB, {made.tar}")
     return ExitCode.OK
@@ -104,6 +113,16 @@ def _build(arguments: argparse.Namespace) -> int:
         file = cache.root() / "images" / f"{arguments.stack}.cdx.json"
         durable.write_text(file, sbom.bill(collected, built.image_id))
         print(f"bill of materials: {file}")
+    return ExitCode.OK
+
+
+def _fetch(arguments: argparse.Namespace) -> int:
+    from draftkiln.containers import inputs, wheelhouse
+
+    collected = inputs.collect(arguments.stack)
+    wheels = wheelhouse.fetch(collected.packages, collected.platform)
+    size = sum(wheel.stat().st_size for wheel in wheels) / 1e6
+    print(f"image {collected.tag}: base and {len(wheels)} wheels ({size:.0f} MB) are here, a build needs no network")
     return ExitCode.OK
 
 

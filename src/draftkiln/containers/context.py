@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 _CARRIED = ("src/", "containers/", "patches/", "recipes/", "LICENSE", "NOTICE")
 """What of the checkout an image holds, below /opt/draftkiln."""
-PARTS = ("nvidia", "torch", "rest")
+PARTS = ("cudnn", "nvidia", "torch", "rest")
 """Parts of the locked environment, each a layer."""
-STEPS = {"nvidia": "wheels", "torch": "wheels", "rest": "wheels", "finish": "finish", "speculators": "speculators"}
+STEPS = {**dict.fromkeys(PARTS, "wheels"), "finish": "finish", "speculators": "speculators"}
 """Folders of the context that a RUN of the Containerfile sees, and the script in containers/steps/ that it runs."""
+_CUDNN = ("nvidia-cublas", "nvidia-cudnn")
 _TORCH = ("torch", "triton")
 _LAUNCHER = """\
 #!/opt/env/bin/python
@@ -58,7 +59,7 @@ def assemble(inputs: Inputs, folder: Path | None = None) -> Path:
         _put(root / "containers" / "Containerfile", target / "Containerfile")
         for folder_name, step in STEPS.items():
             _put(_step(step), target / folder_name / "step.sh")
-            _put(uv.program(), target / folder_name / "uv", mode=0o755)
+            _link(uv.program(), target / folder_name / "uv", mode=0o755)
         _put(inputs.speculators, target / "speculators" / inputs.speculators.name)
         for part, packages in parts(inputs.packages).items():
             _write(target / part / "wheels.lock", part_lock(packages))
@@ -74,12 +75,19 @@ def assemble(inputs: Inputs, folder: Path | None = None) -> Path:
 
 
 def parts(packages: Sequence[Locked]) -> dict[str, list[Locked]]:
-    """The three parts of an environment, each a layer: NVIDIA's libraries, torch, the rest."""
+    """The parts of an environment, each a layer: cuBLAS and cuDNN, NVIDIA's other libraries, torch, the rest."""
     found: dict[str, list[Locked]] = {part: [] for part in PARTS}
     for package in packages:
-        part = "nvidia" if package.name.startswith("nvidia-") else "torch" if package.name in _TORCH else "rest"
-        found[part].append(package)
+        found[_part(package.name)].append(package)
     return found
+
+
+def _part(package: str) -> str:
+    if package.startswith(_CUDNN):
+        return "cudnn"
+    if package.startswith("nvidia-"):
+        return "nvidia"
+    return "torch" if package in _TORCH else "rest"
 
 
 def part_lock(packages: Sequence[Locked]) -> str:
@@ -154,8 +162,10 @@ def _write(target: Path, text: str, mode: int = 0o644) -> None:
     target.chmod(mode)
 
 
-def _link(source: Path, target: Path) -> None:
+def _link(source: Path, target: Path, mode: int = 0o644) -> None:
+    """Share a large file's bytes where the file system can; its mode is no part of an image."""
     try:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
+        target.chmod(mode)

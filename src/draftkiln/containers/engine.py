@@ -31,6 +31,7 @@ PACKAGES = {
     "/usr/lib/podman/netavark": "netavark",
     "/usr/lib/podman/aardvark-dns": "aardvark-dns",
     "iptables": "iptables",
+    "newuidmap": "uidmap",
     "mmdebstrap": "mmdebstrap",
     "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
 }
@@ -66,6 +67,8 @@ class Engine:
     """Whether containers are confined by SELinux, so that mounts need labels."""
     store: str = ""
     """Folder that images are kept in."""
+    driver: str = ""
+    """How it keeps them: `overlay`, `vfs` and others."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """What its processes need besides the present environment."""
 
@@ -106,7 +109,9 @@ class Engine:
 
 def missing_packages() -> list[str]:
     """Debian packages that images need and this machine lacks: `draftkiln image packages` prints them."""
-    return [package for program, package in PACKAGES.items() if not (shutil.which(program) or Path(program).exists())]
+    # A plain user's PATH lacks the administrator's programs, which podman finds all the same.
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+    return [name for file, name in PACKAGES.items() if not (shutil.which(file, path=path) or Path(file).exists())]
 
 
 def find(wanted: str | None = None) -> Engine:
@@ -153,7 +158,7 @@ def ask(program: str) -> Engine:
     if kind is None or number is None:
         raise ContainerError(
             f"{program} is not a container engine known here",
-            why=f"it says {said.strip()!r}",
+            why=f"it says {said.strip().partition(chr(10))[0]!r}",
             fix="use docker or podman",
         )
     version, (oldest, why) = Version(number[1]), OLDEST[kind]
@@ -177,12 +182,14 @@ def _facts(kind: Kind, info: Mapping[str, Any]) -> dict[str, Any]:
             "rootless": bool(security.get("rootless")),
             "selinux": bool(security.get("selinuxEnabled")),
             "store": info.get("store", {}).get("graphRoot", ""),
+            "driver": info.get("store", {}).get("graphDriverName", ""),
         }
     options = info.get("SecurityOptions") or []
     return {
         "rootless": any("name=rootless" in option for option in options),
         "selinux": any("name=selinux" in option for option in options),
         "store": info.get("DockerRootDir", ""),
+        "driver": info.get("Driver", ""),
     }
 
 

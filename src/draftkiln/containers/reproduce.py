@@ -55,7 +55,7 @@ def reproduce(engine: Engine, name: str) -> tuple[Fingerprint, Fingerprint]:
             why="its builder stamps layers with the time of the build",
             fix="use podman: --engine podman",
         )
-    prints = [_once(engine, name, number) for number in range(len(_UMASKS))]
+    prints = [build_apart(engine, name, number) for number in range(len(_UMASKS))]
     found = list(differences(*prints))
     if found:
         shown = "\n".join(f"  {line}" for line in found[:_SHOWN])
@@ -126,8 +126,8 @@ def _blobs(folder: Path) -> Iterator[tuple[str, int]]:
                 yield hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size
 
 
-def _once(engine: Engine, name: str, number: int) -> Fingerprint:
-    """Build from a clean store; the second time from another checkout of the same files, under another umask."""
+def build_apart(engine: Engine, name: str, number: int) -> Fingerprint:
+    """Build in a clean store; number 1 from another checkout of the same files too, under another umask."""
     place = cache.root() / "reproduce"
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place, prefix=f"build{number}-") as folder:

@@ -80,14 +80,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 def stage(arguments: argparse.Namespace) -> int:
     """Run one stage in its image."""
-    from draftkiln.containers import engine, stage
+    from draftkiln.containers import engine, inputs, running, stage
+    from draftkiln.recipe.load import load
     from draftkiln.recipe.model import STAGES
 
     if arguments.stage not in STAGES:
         raise UsageError(f"no stage named {arguments.stage!r}", fix=f"one of {', '.join(STAGES)}")
-    launch = stage.launch(arguments.stage, arguments.recipe, arguments.run, _wishes(arguments))
-    name = launch.image.rpartition("/")[2]
-    return _go(engine.find(arguments.engine), launch, name, dry_run=arguments.dry_run)
+    chosen, name = engine.find(arguments.engine), load(arguments.recipe).stacks.of(arguments.stage)
+    if not arguments.dry_run:
+        # Before a target is made or fetched, which may take longer than the stage.
+        running.require_image(chosen, inputs.image_name(name), name)
+    made = not arguments.dry_run
+    launch = stage.launch(arguments.stage, arguments.recipe, arguments.run, _wishes(arguments), made=made)
+    return _go(chosen, launch, name, dry_run=arguments.dry_run)
 
 
 def status(arguments: argparse.Namespace) -> int:

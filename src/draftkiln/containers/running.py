@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import signal
 import subprocess
 import sys
 import threading
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
+from draftkiln import signals
 from draftkiln.containers import failures
-from draftkiln.containers.engine import Engine, Kind
 from draftkiln.containers.launch import LABEL, Launch, run_line
 from draftkiln.errors import ContainerError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-    from types import FrameType
+
+    from draftkiln.containers.engine import Engine
 
 _ENGINE_FAILED = range(125, 128)
 """Exit codes that engines keep for their own failures."""
@@ -59,7 +57,7 @@ def foreground(engine: Engine, launch: Launch) -> int:
     ) as process:
         reader = threading.Thread(target=_echo, args=(process.stderr, kept), daemon=True)
         reader.start()
-        with _passed_on(process):
+        with signals.passed_on(process):
             code = process.wait()
         reader.join(timeout=5)
     if code in _ENGINE_FAILED:
@@ -113,7 +111,8 @@ def show_log(engine: Engine, name: str, *, follow: bool) -> int:
 def stop(engine: Engine, found: Running) -> int:
     """Let a container end (SIGTERM, then time to finish what it writes), remove it, return its exit code."""
     if found.state == "running":
-        engine.capture("stop", "--time" if engine.kind is Kind.PODMAN else "--timeout", str(_STOP_S), found.name)
+        # The long name is --time in podman and docker up to 27, --timeout in later ones.
+        engine.capture("stop", "-t", str(_STOP_S), found.name)
     state = json.loads(engine.capture("inspect", "--type", "container", found.name))[0]["State"]
     engine.capture("rm", found.name)
     return int(state["ExitCode"])
@@ -125,16 +124,3 @@ def _echo(stream: IO[bytes] | None, kept: list[bytes]) -> None:
         del kept[:-60]
         sys.stderr.buffer.write(line)
         sys.stderr.buffer.flush()
-
-
-@contextlib.contextmanager
-def _passed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    def forward(number: int, _frame: FrameType | None) -> None:
-        process.send_signal(number)
-
-    earlier = {number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in earlier.items():
-            signal.signal(number, handler)

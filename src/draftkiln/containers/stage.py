@@ -16,6 +16,7 @@ from draftkiln.containers import inputs
 from draftkiln.containers.launch import COMPILE_CACHE, Gpus, Launch, Mount, caller
 from draftkiln.errors import RunDirectoryError
 from draftkiln.recipe.load import load
+from draftkiln.recipe.model import HubDraft, PathDraft
 from draftkiln.stack.model import read
 
 if TYPE_CHECKING:
@@ -43,8 +44,15 @@ class Wishes:
     environment: tuple[tuple[str, str], ...] = ()
 
 
-def launch(stage: Stage, recipe_file: Path, run: Path, wishes: Wishes) -> Launch:
+def launch(stage: Stage, recipe_file: Path, run: Path, wishes: Wishes, *, made: bool = True) -> Launch:
     """The container of one stage.
+
+    Args:
+        stage: to run.
+        recipe_file: that it is a stage of.
+        run: its run directory.
+        wishes: about the container.
+        made: whether the folders it needs are made, the target among them; to print a command line they are not.
 
     Raises:
         RecipeError: the recipe is not valid.
@@ -54,14 +62,17 @@ def launch(stage: Stage, recipe_file: Path, run: Path, wishes: Wishes) -> Launch
     name = recipe.stacks.of(stage)
     stack = read(name)
     run = run.absolute()
-    _writable(run)
-    compiled = cache.root() / "compiled" / name
-    compiled.mkdir(parents=True, exist_ok=True)
+    if made:
+        _writable(run)
+    user = caller(run)
+    compiled = cache.root() / "compiled" / name / str(user[0])
+    if made:
+        _own(compiled, user)
     mounts = [
         Mount(run, str(run), writable=True, shared=False),
         Mount(compiled, COMPILE_CACHE, writable=True),
         Mount(recipe_file.absolute(), str(recipe_file.absolute())),
-        *_read(recipe),
+        *_read(recipe, made=made),
     ]
     gpus = wishes.gpus
     if gpus is None and stack.file.device == "cuda":
@@ -77,7 +88,7 @@ def launch(stage: Stage, recipe_file: Path, run: Path, wishes: Wishes) -> Launch
         shared_memory=wishes.shared_memory,
         network=wishes.network,
         environment={**environment, "DRAFTKILN_CACHE": str(cache.root()), **dict(wishes.environment)},
-        user=caller(run),
+        user=user,
         name=_name(recipe.name, stage, run) if wishes.detach else None,
         label=str(run),
         detach=wishes.detach,
@@ -85,6 +96,13 @@ def launch(stage: Stage, recipe_file: Path, run: Path, wishes: Wishes) -> Launch
         relabel=wishes.relabel,
         infiniband=wishes.infiniband,
     )
+
+
+def _own(compiled: Path, user: tuple[int, int]) -> None:
+    """Make the compile caches of this stack and user; root starts containers that write as somebody else."""
+    compiled.mkdir(parents=True, exist_ok=True)
+    if os.geteuid() == 0:
+        os.chown(compiled, *user)
 
 
 def _workdir() -> str | None:
@@ -97,19 +115,26 @@ def _name(recipe: str, stage: str, run: Path) -> str:
     return f"draftkiln-{recipe}-{stage}-{hashlib.sha256(str(run).encode()).hexdigest()[:8]}"
 
 
-def _read(recipe: Recipe) -> list[Mount]:
-    from draftkiln.target.resolve import ensure
+def _read(recipe: Recipe, *, made: bool) -> list[Mount]:
+    from draftkiln.target import resolve
 
-    target = ensure(recipe.target.source).absolute()
+    target = (resolve.ensure if made else resolve.location)(recipe.target.source).absolute()
     found = [target]
     parts = getattr(recipe.data.source, "several", (recipe.data.source,))
     found += [Path(path).absolute() for part in parts if (path := getattr(part, "path", None)) is not None]
-    # A file that is not there is told by the stage, by the name of its set.
-    found += [path for one in recipe.evaluate.sets if (path := Path(one.path).expanduser().absolute()).exists()]
+    # What is not there is told by the stage, by its name in the recipe.
+    named = [one.path for one in recipe.evaluate.sets]
+    named += [recipe.train.init_from.path] if isinstance(recipe.train.init_from, PathDraft) else []
+    found += [path for name in named if (path := Path(name).expanduser().absolute()).exists()]
     hub = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
     # Files of a hub snapshot are links into this cache.
     found += [hub.absolute()] if target.resolve().is_relative_to(hub.resolve()) and hub.is_dir() else []
-    return [Mount(path, str(path)) for path in dict.fromkeys(found)]
+    mounts = [Mount(path, str(path)) for path in dict.fromkeys(found)]
+    drafts = cache.root() / "drafts"
+    if isinstance(recipe.train.init_from, HubDraft) and drafts.is_dir():
+        # Writable for the lock under which a fetched draft is read.
+        mounts.append(Mount(drafts, str(drafts), writable=True))
+    return mounts
 
 
 def _writable(run: Path) -> None:

@@ -44,7 +44,8 @@ class Listener(logging.Handler):
 from speculators.train.cli import main, setup_root_logger
 from speculators.train.config import TrainConfig
 setup_root_logger()
-logging.getLogger().addHandler(Listener())
+# First in the row: the trainer's own handler makes the numbers of a record into text.
+logging.getLogger().handlers.insert(0, Listener())
 main(TrainConfig.resolve(["--config", sys.argv[1]]))
 """
 """What `speculators train --config FILE` runs, with a listener for its numbers."""

@@ -2,7 +2,6 @@
 
 import io
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -16,38 +15,16 @@ from draftkiln.train.command import _train
 pytestmark = pytest.mark.engine
 
 
-class _Losses(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[float] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        report: Any = record.msg
-        if isinstance(report, dict) and "train" in report:
-            self.found.append(report["train"]["loss"])
-
-
 def test_losses_are_those_of_speculators_own_command(small: Any, tmp_path: Path) -> None:
-    from speculators.train.cli import main
-    from speculators.train.config import TrainConfig
-    from speculators.train.config.artifacts import dump_yaml
-
     for stage in ("prepare", "extract", "validate"):
         (tmp_path / stage).symlink_to(small.path / stage, target_is_directory=True)
     run = type(small)(tmp_path, small.target)
     _train(run.context(train__max_steps=5), Terminal(io.StringIO()))
-    values = bench.settings_of(tmp_path / "train") | {"save_path": str(tmp_path / "by-hand")}
-    file = tmp_path / "train.yaml"
-    file.write_text(dump_yaml(TrainConfig.from_flat(values)))
-    theirs = _Losses()
-    logging.getLogger().addHandler(theirs)
-    try:
-        main(TrainConfig.resolve(["--config", str(file)]))
-    finally:
-        logging.getLogger().removeHandler(theirs)
+    theirs = bench.by_hand(tmp_path / "train", tmp_path / "by-hand")
     ours = [line["loss"] for line in curve.read(tmp_path / "train" / "curve.jsonl") if not line.get("validation")]
     assert len(ours) == 5
-    assert ours == pytest.approx(theirs.found, abs=1e-5)
+    assert ours == pytest.approx(theirs.losses, abs=1e-5)
+    assert (len(theirs.pace), theirs.start_seconds > 0) == (5, True)
 
 
 @pytest.mark.parametrize("layers", [1, 2])

@@ -1,8 +1,10 @@
+import io
 import json
+import tarfile
 
 import pytest
 
-from draftkiln import durable
+from draftkiln import cli, durable
 from draftkiln.containers import base
 from draftkiln.errors import ContainerError, ExitCode, PinError, StackError, SystemMissingError
 
@@ -39,6 +41,63 @@ def test_a_base_tar_that_is_not_the_pinned_one_is_refused():
         base.kept("cpu", "f" * 64)
     assert "the pinned one" in caught.value.why
     assert "f" * 64 in caught.value.why
+
+
+STATUS = """\
+Package: python3
+Status: install ok installed
+Architecture: amd64
+Version: 3.11.2-1+b1
+Description: interpreter
+ Version: not this one
+
+Package: gone
+Status: deinstall ok config-files
+Architecture: all
+Version: 1
+
+Package: adduser
+Status: install ok installed
+Architecture: all
+Version: 3.134
+"""
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """A base tar that another machine made."""
+    monkeypatch.setenv("DRAFTKILN_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "base.tar"
+    with tarfile.open(file, "w") as archive:
+        member = tarfile.TarInfo("./var/lib/dpkg/status")
+        member.size = len(STATUS)
+        archive.addfile(member, io.BytesIO(STATUS.encode()))
+    return file
+
+
+def test_a_base_made_elsewhere_is_taken_with_its_bytes_and_packages(elsewhere):
+    taken = base.take("cpu", elsewhere)
+    assert taken.sha256 == durable.sha256_file(elsewhere)
+    assert taken.packages == ("adduser 3.134 all", "python3 3.11.2-1+b1 amd64")
+    assert base.kept("cpu", taken.sha256) == taken
+    with pytest.raises(PinError, match="wrong hash") as caught:
+        base.kept("cpu", "f" * 64)
+    assert "--from FILE" in caught.value.fix
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no archive", b"\0" * 10240])
+def test_what_is_no_base_is_not_taken_and_the_one_there_stays(made, tmp_path, content):
+    file = tmp_path / "other.tar"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ContainerError, match="no base tar"):
+        base.take("cpu", file)
+    assert base.kept("cpu").tar == made
+
+
+def test_one_file_is_one_base(elsewhere, capsys):
+    assert cli.main(["image", "base", "cpu", "cuda", "--from", str(elsewhere)]) == ExitCode.USAGE
+    assert "name one of them" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("made")

@@ -56,10 +56,11 @@ def test_every_input_that_podmans_cache_cannot_see_is_an_argument():
 
 
 def test_parts_of_the_environment_hold_every_package_once():
-    packages = [Locked(name, "1.0", frozenset("a")) for name in ("nvidia-cublas", "numpy", "torch", "triton", "vllm")]
-    found = context.parts(packages)
+    names = ("nvidia-cublas", "nvidia-cudnn-cu12", "nvidia-nccl-cu12", "numpy", "torch", "triton", "vllm")
+    found = context.parts([Locked(name, "1.0", frozenset("a")) for name in names])
     assert {part: [package.name for package in items] for part, items in found.items()} == {
-        "nvidia": ["nvidia-cublas"],
+        "cudnn": ["nvidia-cublas", "nvidia-cudnn-cu12"],
+        "nvidia": ["nvidia-nccl-cu12"],
         "torch": ["torch", "triton"],
         "rest": ["numpy", "vllm"],
     }

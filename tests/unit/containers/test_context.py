@@ -12,7 +12,7 @@ from draftkiln.containers.base import BaseTar
 from draftkiln.containers.engine import Engine, Kind
 from draftkiln.containers.inputs import Inputs
 from draftkiln.containers.locked import Platform
-from draftkiln.errors import ExitCode, StackError, StorageError
+from draftkiln.errors import ContainerError, ExitCode, StackError, StorageError
 from draftkiln.stack.model import read
 
 STACK = read("spec0.3.0-vllm0.16.0-cpu")
@@ -117,6 +117,13 @@ def test_no_room_is_told_before_anything_is_built(made, tmp_path, monkeypatch):
     with pytest.raises(StorageError, match="not enough room") as caught:
         build.check_room(folder, tmp_path)
     assert caught.value.code is ExitCode.STORAGE
+
+
+def test_a_store_that_copies_images_is_refused_before_anything_is_fetched(made, tmp_path):
+    with pytest.raises(ContainerError, match="vfs driver") as caught:
+        build.build(replace(PODMAN, driver="vfs"), made, context=tmp_path / "c")
+    assert 'driver = "overlay"' in caught.value.fix
+    assert not (tmp_path / "c").exists()
 
 
 def test_a_failed_build_is_an_error_and_nothing_is_recorded(made, tmp_path, stub):

@@ -1,7 +1,9 @@
+import importlib.util
 import shutil
 
 import pytest
 
+from draftkiln import checkout
 from draftkiln.containers import engine
 from draftkiln.containers.engine import Kind
 from draftkiln.errors import ContainerError, ExitCode, SystemMissingError
@@ -69,10 +71,44 @@ def test_settings_for_podman_without_systemd_are_ours_unless_chosen(monkeypatch,
     assert "CONTAINERS_CONF" not in engine.ask("podman").environment
 
 
-def test_bootstrap_installs_what_images_need():
-    import runpy
+@pytest.fixture
+def bootstrap():
+    spec = importlib.util.spec_from_file_location("bootstrap", checkout.root() / "bootstrap.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
-    bootstrap = runpy.run_path(str(engine.checkout.root() / "bootstrap.py"))
-    assert bootstrap["IMAGE_PROGRAMS"] == engine.PACKAGES
-    assert bootstrap["image_packages"](["nox", "-s", "tests"]) == []
-    assert bootstrap["browser_packages"](["nox", "-s", "tests"]) == []
+
+def test_bootstrap_installs_what_images_and_their_tests_need(bootstrap, monkeypatch, tmp_path):
+    assert bootstrap.IMAGE_PROGRAMS == engine.PACKAGES
+    assert bootstrap.image_packages(["nox", "-s", "tests"]) == []
+    assert bootstrap.browser_packages(["nox", "-s", "tests"]) == []
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert {"podman", "mmdebstrap"} <= set(bootstrap.image_packages(["nox", "-s", "build"]))
+    assert {"podman", "mmdebstrap", "docker-registry"} <= set(bootstrap.image_packages(["nox", "-s", "ci"]))
+
+
+def test_bootstrap_tells_what_tests_of_images_lack_before_they_run_for_half_an_hour(bootstrap, monkeypatch, capsys):
+    monkeypatch.setattr(bootstrap, "missing_packages", lambda _python: [])
+    monkeypatch.setattr(bootstrap, "image_packages", lambda _arguments: ["podman", "runc"])
+    with pytest.raises(SystemExit) as caught:
+        bootstrap.main(["nox", "-s", "ci"])
+    assert caught.value.code == ExitCode.SYSTEM
+    assert "sudo apt-get install -y podman runc" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("programs", "why"), [(["apt-get"], "sudo is missing"), (["sudo"], "no apt-get")])
+def test_bootstrap_that_may_not_install_says_what_an_administrator_has_to(
+    bootstrap, monkeypatch, tmp_path, capsys, programs, why
+):
+    for name in programs:
+        (tmp_path / name).write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(bootstrap.os, "geteuid", lambda: 1000)
+    with pytest.raises(SystemExit) as caught:
+        bootstrap.apt(["podman", "runc"])
+    assert caught.value.code == ExitCode.SYSTEM
+    said = capsys.readouterr().err
+    assert why in said
+    assert "apt-get install -y podman runc" in said

@@ -62,3 +62,12 @@ def test_an_image_that_is_not_built_is_named_with_the_command_that_builds_it(stu
 def test_detaching_needs_a_name():
     with pytest.raises(UsageError):
         running.detached(Engine(Kind.PODMAN, "podman", Version("4.3.1")), LAUNCH)
+
+
+@pytest.mark.parametrize("name", ["podman", "docker"])
+def test_a_stage_is_stopped_by_words_that_every_engine_knows(stub, name):
+    asked = stub(name)
+    found = running.Running("draftkiln-x", "running", None, "/run")
+    with pytest.raises(ValueError, match="Expecting value"):  # the stub knows no exit code
+        running.stop(engine.ask(name), found)
+    assert asked.calls[0] == ["stop", "-t", "600", "draftkiln-x"]

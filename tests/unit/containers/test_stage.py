@@ -42,7 +42,8 @@ def test_a_stage_sees_what_it_reads_and_writes_its_run_directory_alone(recipe, t
     file = recipe()
     launch = stage.launch("extract", file, tmp_path / "run", Wishes())
     writable = {str(mount.source) for mount in launch.mounts if mount.writable}
-    assert writable == {str(tmp_path / "run"), str(tmp_path / "cache" / "compiled" / "spec0.3.0-vllm0.16.0-cpu")}
+    compiled = tmp_path / "cache" / "compiled" / "spec0.3.0-vllm0.16.0-cpu" / str(os.getuid())
+    assert writable == {str(tmp_path / "run"), str(compiled)}
     read = {str(mount.source) for mount in launch.mounts if not mount.writable}
     assert read == {str(file), str(tmp_path / "target"), str(tmp_path / "data.jsonl")}
     assert launch.command == ("extract", "--recipe", str(file), "--run", str(tmp_path / "run"))
@@ -59,6 +60,43 @@ def test_prompt_sets_of_the_evaluation_are_seen_inside(recipe, tmp_path):
     seen = {str(mount.source) for mount in stage.launch("evaluate", file, tmp_path / "run", Wishes()).mounts}
     assert str(tmp_path / "q.jsonl") in seen
     assert str(tmp_path / "none.jsonl") not in seen
+
+
+def test_a_published_draft_to_start_from_is_seen_inside(recipe, tmp_path):
+    file = recipe()
+    (tmp_path / "draft").mkdir()
+    file.write_text(file.read_text().replace("train: {", f"train: {{init_from: {{path: {tmp_path / 'draft'}}}, "))
+    seen = {
+        str(mount.source): mount.writable for mount in stage.launch("train", file, tmp_path / "run", Wishes()).mounts
+    }
+    assert seen[str(tmp_path / "draft")] is False
+
+
+def test_a_fetched_draft_to_start_from_is_seen_inside_with_room_for_its_lock(recipe, tmp_path):
+    file = recipe()
+    source = "{hub: someone/draft, revision: %s}" % ("a" * 40)
+    file.write_text(file.read_text().replace("train: {", f"train: {{init_from: {source}, "))
+    drafts = tmp_path / "cache" / "drafts"
+    assert str(drafts) not in {
+        str(mount.source) for mount in stage.launch("train", file, tmp_path / "run", Wishes()).mounts
+    }
+    drafts.mkdir(parents=True)
+    seen = {
+        str(mount.source): mount.writable for mount in stage.launch("train", file, tmp_path / "run", Wishes()).mounts
+    }
+    assert seen[str(drafts)] is True
+
+
+def test_case_63_caches_belong_to_whom_the_run_directory_belongs(recipe, tmp_path, monkeypatch):
+    """Root starts the container, the files are written as the run directory's owner."""
+    owners = []
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(stage, "caller", lambda _run: (4321, 4322))
+    monkeypatch.setattr(os, "chown", lambda path, uid, gid: owners.append((str(path), uid, gid)))
+    launch = stage.launch("extract", recipe(), tmp_path / "run", Wishes())
+    cache = next(mount for mount in launch.mounts if mount.target == stage.COMPILE_CACHE)
+    assert owners == [(str(cache.source), 4321, 4322)]
+    assert launch.user == (4321, 4322)
 
 
 def test_relative_paths_mean_the_same_inside(recipe, tmp_path, monkeypatch):
@@ -104,6 +142,17 @@ def test_dry_run_prints_the_line_and_runs_nothing(recipe, tmp_path, stub, capsys
     assert cli.main(words) == ExitCode.OK
     assert capsys.readouterr().out.startswith("podman run --pull never --rm --label draftkiln.run=")
     assert asked.calls == []
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_image_that_is_not_built_is_told_before_a_target_is_made(recipe, tmp_path, stub, capsys):
+    stub("podman", code=125)
+    file = recipe()
+    file.write_text(file.read_text().replace(f"{{path: {tmp_path / 'target'}}}", "{make: small, seed: 17}"))
+    words = ["image", "stage", "extract", "--recipe", str(file), "--run", str(tmp_path / "run")]
+    assert cli.main(words) == ExitCode.CONTAINER
+    assert "is not built" in capsys.readouterr().err
+    assert not (tmp_path / "cache" / "targets").exists()
 
 
 def test_a_detached_stage_stays_and_is_named_after_its_run(recipe, tmp_path, stub, capsys):
@@ -122,3 +171,11 @@ def test_a_stage_that_does_not_exist(recipe, tmp_path, capsys):
     words = ["image", "stage", "cook", "--recipe", str(recipe()), "--run", str(tmp_path / "run")]
     assert cli.main(words) == ExitCode.USAGE
     assert "prepare, extract" in capsys.readouterr().err
+
+
+def test_a_whole_run_is_refused_before_its_first_stage_while_an_image_is_not_built(recipe, tmp_path, stub, capsys):
+    stub("podman", code=125)
+    words = ["run", "--recipe", str(recipe()), "--run", str(tmp_path / "run"), "--in-container", "extract"]
+    assert cli.main(words) == ExitCode.CONTAINER
+    assert "nox -s build -- --stack spec0.3.0-vllm0.16.0-cpu" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -1,10 +1,11 @@
 import hashlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from draftkiln import checkout
-from draftkiln.containers import wheelhouse
+from draftkiln import checkout, cli
+from draftkiln.containers import inputs, wheelhouse
 from draftkiln.containers.locked import Locked, Platform
 from draftkiln.errors import ExitCode, NetworkError, PinError, ProblemsError
 
@@ -85,3 +86,13 @@ def test_case_65_nothing_in_the_project_leaves_hashes_out():
     step = Path(root, "containers/steps/wheels.sh").read_text()
     assert "--require-hashes" in step
     assert "--no-deps" in step
+
+
+def test_what_a_build_needs_is_fetched_alone(tmp_path, monkeypatch, capsys):
+    wheel = tmp_path / "x-1.0-py3-none-any.whl"
+    wheel.write_bytes(b"wheel")
+    made = SimpleNamespace(tag="localhost/draftkiln/light", packages=("x",), platform=X86)
+    monkeypatch.setattr(inputs, "collect", lambda _stack: made)
+    monkeypatch.setattr(wheelhouse, "fetch", lambda *_: [wheel])
+    assert cli.main(["image", "fetch", "--stack", "light"]) == ExitCode.OK
+    assert "base and 1 wheels" in capsys.readouterr().out
