@@ -16,6 +16,7 @@ from draftkiln.containers import context as contexts
 from draftkiln.containers import failures
 from draftkiln.containers.engine import Engine, Kind
 from draftkiln.errors import ContainerError, StorageError
+from draftkiln.lock import held
 
 if TYPE_CHECKING:
     from draftkiln.containers.inputs import Inputs
@@ -78,15 +79,16 @@ def build(engine: Engine, inputs: Inputs, *, context: Path | None = None, store:
         ContainerError: the engine's store copies images, or the build failed; no image is tagged then.
     """
     refuse_copies(engine)
-    folder = contexts.assemble(inputs, context)
-    check_room(folder, store.folder if store and store.folder else Path(engine.store or "/"))
-    began = time.monotonic()
-    stream(engine, build_line(engine, inputs, folder, store=store), f"image {inputs.name} cannot be built")
-    took = time.monotonic() - began
-    image_id = identity(engine, inputs.tag, store=store)
-    built = Built(inputs.tag, image_id, round(took, 1))
+    place = context or cache.root() / "contexts" / inputs.name
+    # A second build of the same image waits, then finds every step in the engine's cache.
+    with held(place.with_name(f".{place.name}.lock"), announce=lambda text: print(f"build: {text}", file=sys.stderr)):
+        folder = contexts.assemble(inputs, place)
+        check_room(folder, store.folder if store and store.folder else Path(engine.store or "/"))
+        began = time.monotonic()
+        stream(engine, build_line(engine, inputs, folder, store=store), f"image {inputs.name} cannot be built")
+        built = Built(inputs.tag, identity(engine, inputs.tag, store=store), round(time.monotonic() - began, 1))
     if store is None:
-        record = {**inputs.provenance(), "image_id": image_id, "built_by": f"{engine.kind} {engine.version}"}
+        record = {**inputs.provenance(), "image_id": built.image_id, "built_by": f"{engine.kind} {engine.version}"}
         durable.write_json(cache.root() / "images" / f"{inputs.name}.json", record)
     return built
 

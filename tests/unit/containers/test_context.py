@@ -1,6 +1,9 @@
 import os
 import runpy
 import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -124,6 +127,24 @@ def test_a_store_that_copies_images_is_refused_before_anything_is_fetched(made, 
         build.build(replace(PODMAN, driver="vfs"), made, context=tmp_path / "c")
     assert 'driver = "overlay"' in caught.value.fix
     assert not (tmp_path / "c").exists()
+
+
+def test_a_second_build_of_the_same_image_waits_for_the_first(made, tmp_path, stub, monkeypatch):
+    """Both would write the same context."""
+    from draftkiln.containers.engine import ask
+
+    stub("podman")
+    inside = []
+
+    def stream(*_):
+        inside.append(threading.current_thread())
+        time.sleep(0.2)
+        assert inside[-1] is threading.current_thread(), "another build began meanwhile"
+
+    monkeypatch.setattr(build, "stream", stream)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: build.build(ask("podman"), made), range(2)))
+    assert len(set(inside)) == 2
 
 
 def test_a_failed_build_is_an_error_and_nothing_is_recorded(made, tmp_path, stub):
