@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import subprocess
 import sys
@@ -83,7 +84,8 @@ def build(engine: Engine, inputs: Inputs, *, context: Path | None = None, store:
     # A second build of the same image waits, then finds every step in the engine's cache.
     with held(place.with_name(f".{place.name}.lock"), announce=lambda text: print(f"build: {text}", file=sys.stderr)):
         folder = contexts.assemble(inputs, place)
-        check_room(folder, store.folder if store and store.folder else Path(engine.store or "/"))
+        if not has_environment(engine, inputs, store=store):
+            check_room(folder, store.folder if store and store.folder else Path(engine.store or "/"))
         began = time.monotonic()
         stream(engine, build_line(engine, inputs, folder, store=store), f"image {inputs.name} cannot be built")
         built = Built(inputs.tag, identity(engine, inputs.tag, store=store), round(time.monotonic() - began, 1))
@@ -97,6 +99,15 @@ def identity(engine: Engine, tag: str, *, store: Store | None = None) -> str:
     """The image id (sha256 of its configuration) of a tag."""
     words = (store.words() if store else []) + ["image", "inspect", "--format", "{{.Id}}", tag]
     return engine.capture(*words, subject=f"image {tag} is not in the store").strip().removeprefix("sha256:")
+
+
+def has_environment(engine: Engine, inputs: Inputs, *, store: Store | None = None) -> bool:
+    """Whether the image that is there was made from the same base and lock, whose layers a build takes again."""
+    words = (store.words() if store else []) + ["image", "inspect", "--format", "{{json .Config.Labels}}", inputs.tag]
+    asked = engine.attempt(*words)
+    labels = json.loads(asked.stdout or "null") if asked.returncode == 0 else None
+    wanted = {"draftkiln.base": inputs.base_id, "draftkiln.requirements": inputs.requirements_sha256}
+    return wanted.items() <= (labels or {}).items()
 
 
 def refuse_copies(engine: Engine) -> None:

@@ -1,3 +1,4 @@
+import json
 import os
 import runpy
 import subprocess
@@ -120,6 +121,22 @@ def test_no_room_is_told_before_anything_is_built(made, tmp_path, monkeypatch):
     with pytest.raises(StorageError, match="not enough room") as caught:
         build.check_room(folder, tmp_path)
     assert caught.value.code is ExitCode.STORAGE
+
+
+@pytest.mark.parametrize(("requirements", "cached"), [("a" * 64, True), ("f" * 64, False)])
+def test_an_image_of_the_same_base_and_lock_takes_its_layers_again_in_little_room(made, tmp_path, requirements, cached):
+    labels = json.dumps({"draftkiln.base": "c" * 64, "draftkiln.requirements": requirements})
+    program = tmp_path / "podman"
+    program.write_text(f"#!/bin/sh\necho '{labels}'\n")
+    program.chmod(0o755)
+    assert build.has_environment(replace(PODMAN, program=str(program)), made) is cached
+
+
+def test_without_an_image_there_is_no_environment(made, stub):
+    from draftkiln.containers.engine import ask
+
+    stub("podman", code=125)
+    assert not build.has_environment(ask("podman"), made)
 
 
 def test_a_store_that_copies_images_is_refused_before_anything_is_fetched(made, tmp_path):
