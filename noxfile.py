@@ -9,6 +9,7 @@ Every stage of a recipe is a session: `nox -s extract -- --recipe recipes/tiny-c
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -22,6 +23,8 @@ nox.options.error_on_missing_interpreters = True
 
 EXTRACT_STACK = "spec0.3.0-vllm0.16.0-cpu"
 TRAIN_STACK = "spec0.9.0-vllm0.32.0-cpu"
+GPU_STACK = "spec0.4.0.1-vllm0.20.2-cu130"
+GPU_BENCH_FOLDER = "/dev/shm/draftkiln-bench"  # noqa: S108 - the place that is measured
 TINY = ["--recipe", "recipes/tiny-cpu.yaml"]
 ONE_CORE = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 """For two engines side by side: with two threads each they would wait for each other at every product."""
@@ -145,15 +148,48 @@ def extract(session: nox.Session) -> None:
 
 
 @nox.session
+def gpu_tests(session: nox.Session) -> None:
+    """Run the tests that need an NVIDIA GPU, on the stack for it: `nox -s gpu_tests -- -k tiny`.
+
+    On a host that has the stack from a bundle: `. DIR/env.sh && python3 -m pytest tests/gpu -m gpu`.
+    """
+    if shutil.which("nvidia-smi") is None:
+        session.skip("no NVIDIA GPU here (nvidia-smi is not installed)")
+    _install(session)
+    pytest = str(Path(session.create_tmp(), "pytest").resolve())
+    install = ["uv", "pip", "install", "--quiet", "--no-build", "--require-hashes", "-r", "requirements/pytest.lock"]
+    session.run(*install, "--target", pytest)
+    stack = ["draftkiln", "stack", "exec", "--path", pytest, GPU_STACK, "--"]
+    session.run(*stack, "-m", "pytest", "-W", "default", "tests/gpu", "-m", "gpu", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure extraction beside plain prefill and other ways, on one engine: `nox -s bench -- --rounds 5`.
 
-    Another target or a GPU's stack: `nox -s bench -- --recipe R --folder DIR`; what the other arguments do is told by
-    `draftkiln bench --help`.
+    On a GPU: `nox -s bench -- --gpu`, a 6-layer DeepseekV3 of Kimi's hidden size on the GPU stack, to /dev/shm. Another
+    target: `-- --recipe R --folder DIR`; what the other arguments do is told by `draftkiln bench --help`.
     """
-    words = session.posargs if "--recipe" in session.posargs else [*TINY, "--token-budget", "1024", *session.posargs]
+    words = list(session.posargs)
+    if "--gpu" in words:
+        words.remove("--gpu")
+        _gpu_bench(session, words)
+        return
+    words = words if "--recipe" in words else [*TINY, "--token-budget", "1024", *words]
     folder = [] if "--folder" in words else ["--folder", str(Path(session.create_tmp(), "bench").resolve())]
     _draftkiln(session, "bench", *words, *folder)
+
+
+def _gpu_bench(session: nox.Session, words: list[str]) -> None:
+    _install(session)
+    made = ("targets/deepseek-v3-narrow", "--shape", "deepseek-v3-narrow", "--layers", "6")
+    if "--recipe" not in words:
+        words = ["--recipe", "tests/gpu/narrow.yaml", *words]
+        if not Path(made[0]).exists():
+            session.run("draftkiln", "make-target", *made)
+    long = ["--samples", "1024", "--neighbour-samples", "96", "--rounds", "5"]
+    folder = [] if "--folder" in words else ["--folder", GPU_BENCH_FOLDER]
+    session.run("draftkiln", "bench", *(long if "--samples" not in words else []), *words, *folder)
 
 
 @nox.session

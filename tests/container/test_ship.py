@@ -77,7 +77,7 @@ def test_a_stacks_wheels_travel_without_what_the_host_has(tmp_path):
     """The light lock, with all but one package on the host."""
     collected = inputs.collect("light", make_base=False, need_base=False)
     have = {package.name: package.version for package in collected.packages if package.name != "rich"}
-    manifest = bundle.wheels(collected, tmp_path / "b", chunk=1 << 20, have=have)
+    manifest = bundle.wheels(collected, tmp_path / "b", chunk=1 << 20, leaner=bundle.Leaner(have))
     assert [item["name"].split("-")[0] for item in manifest["files"]] == ["rich", "speculators", "draftkiln.zip"]
     assert set(manifest["on_host"]) == set(have)
 

@@ -32,7 +32,7 @@ def stand_ins() -> None:
             self._layer_ids, self._step_states = sorted(layer_ids), {}
 
         def _capture_layer(self, layer_id, _layer, _args, output):
-            self._step_states[layer_id] = output
+            self._step_states[layer_id] = output[0] + output[1]
 
     distributed = types.ModuleType("vllm.distributed")
     distributed.get_tp_group = lambda: types.SimpleNamespace(rank_in_group=0)
@@ -83,7 +83,11 @@ class Model(torch.nn.Module):
         for number, layer in enumerate(LAYERS):
             for _ in range(third):
                 state = state @ self.weight
-            yield layer, self.start + (10 * step + number)
+            yield layer, self.parts(step, number)
+
+    def parts(self, step, number):
+        """Hidden states and residual, as vLLM's layers give them."""
+        return self.start, self.start.new_full((1, 1), 10 * step + number).expand_as(self.start)
 
 
 def timed(work):
@@ -131,7 +135,7 @@ def main():
         cpus = sorted(os.sched_getaffinity(0))
         size = HIDDEN, writers, arguments.step_tokens
         extension._sink_open(
-            list(LAYERS), str(folder), *size, [os.getpid(), socket.gethostname()], cpus, arguments.storage
+            list(LAYERS), str(folder), *size, os.getpid(), socket.gethostname(), cpus, arguments.storage
         )
         closed = {}
 
@@ -175,8 +179,9 @@ def check(folder, model, count, receipts, steps):
         path = folder / samples.name(index)
         found = load_file(path)
         step, at = divmod(index, count)
-        rows = model.start[at * SAMPLE : (at + 1) * SAMPLE]
-        wanted = torch.stack([rows + (10 * step + number) for number in range(len(LAYERS))], dim=1)
+        rows = slice(at * SAMPLE, (at + 1) * SAMPLE)
+        parts = [model.parts(step, number) for number in range(len(LAYERS))]
+        wanted = torch.stack([states[rows] + residual[rows] for states, residual in parts], dim=1)
         assert equal(found, wanted), index
         assert found["token_ids"].tolist() == token_ids(index).tolist(), index
         assert told[index][1:4] == [SAMPLE, path.stat().st_size, samples.checksum(path)], index

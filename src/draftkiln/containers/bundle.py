@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from packaging.utils import canonicalize_name
 
 from draftkiln import checkout, durable
-from draftkiln.containers import build, failures, install_bundle, wheelhouse
+from draftkiln.containers import build, failures, install_bundle, repack, wheelhouse
 from draftkiln.containers import context as contexts
 from draftkiln.errors import StorageError, UsageError
 
@@ -41,6 +41,29 @@ class Item:
     stream: IO[bytes]
     unpacked: int
     """Bytes it takes when installed."""
+    packed: str = ""
+    """How its bytes are compressed as a whole; empty for not at all."""
+    changes: tuple[str, ...] = ()
+    """What is not as in the locked wheel."""
+
+
+@dataclass(frozen=True)
+class Leaner:
+    """What is left out of a bundle of wheels because the host has it or nobody needs it.
+
+    Attributes:
+        have: `pip freeze` of the host.
+        same_release: whether another build of a locked version will do.
+        host_version: packages of which the host's own version will do, whichever it is.
+        without: packages that nothing on this host will import.
+        smaller: how wheels are packed anew; None: they go in as they are.
+    """
+
+    have: dict[str, str] = field(default_factory=dict)
+    same_release: bool = False
+    host_version: frozenset[str] = frozenset()
+    without: frozenset[str] = frozenset()
+    smaller: repack.Smaller | None = None
 
 
 def size_of(text: str) -> int:
@@ -65,22 +88,31 @@ def read_freeze(file: Path) -> dict[str, str]:
     return {canonicalize_name(name): version.split(";")[0].strip() for name, _, version in found}
 
 
-def on_host(packages: Iterable[Locked], have: dict[str, str], *, same_release: bool) -> dict[str, str]:
-    """What the host already has: exactly the locked version, or with `same_release` another build of it."""
+def on_host(packages: Iterable[Locked], leaner: Leaner) -> dict[str, str]:
+    """What the host already has, with the version that it must have (`*`: any).
+
+    Raises:
+        UsageError: a package was named that the lock does not have.
+    """
     kept = {}
+    named = {canonicalize_name(name) for name in leaner.host_version}
+    unknown = (named | {canonicalize_name(name) for name in leaner.without}) - {package.name for package in packages}
+    if unknown:
+        raise UsageError(f"the lock has no {', '.join(sorted(unknown))}", fix="correct the name")
     for package in packages:
-        version = have.get(package.name)
-        if version is not None and package.version == (version.split("+")[0] if same_release else version):
+        version = leaner.have.get(package.name)
+        if package.name in named:
+            kept[package.name] = version or "*"
+        elif version is not None and package.version == (version.split("+")[0] if leaner.same_release else version):
             kept[package.name] = version
     return kept
 
 
-def wheels(
-    inputs: Inputs, out: Path, *, chunk: int, have: dict[str, str], same_release: bool = False
-) -> dict[str, Any]:
+def wheels(inputs: Inputs, out: Path, *, chunk: int, leaner: Leaner) -> dict[str, Any]:
     """Write a bundle of the stack's wheels, speculators and draftkiln into `out`; returns its manifest."""
-    left_out = on_host(inputs.packages, have, same_release=same_release)
-    wanted = [package for package in inputs.packages if package.name not in left_out]
+    left_out = on_host(inputs.packages, leaner)
+    without = {canonicalize_name(name) for name in leaner.without}
+    wanted = [package for package in inputs.packages if package.name not in left_out.keys() | without]
     paths = [*wheelhouse.fetch(wanted, inputs.platform), inputs.speculators]
     head = {
         "kind": "wheels",
@@ -89,10 +121,12 @@ def wheels(
         "python": inputs.platform.python,
         "machine": inputs.platform.machine,
         "on_host": left_out,
+        "without": sorted(without),
         "environment": inputs.stack.file.environment,
         "requirements_sha256": inputs.requirements_sha256,
     }
-    return _write(out, head, _wheel_items(paths), chunk, sum(path.stat().st_size for path in paths))
+    items = _wheel_items(paths, leaner.smaller)
+    return _write(out, head, items, chunk, sum(path.stat().st_size for path in paths))
 
 
 def image(engine: Engine, inputs: Inputs, out: Path, *, chunk: int) -> dict[str, Any]:
@@ -121,14 +155,21 @@ def image(engine: Engine, inputs: Inputs, out: Path, *, chunk: int) -> dict[str,
     return manifest
 
 
-def _wheel_items(paths: Iterable[Path]) -> Iterator[Item]:
+def _wheel_items(paths: Iterable[Path], smaller: repack.Smaller | None) -> Iterator[Item]:
     for path in paths:
+        if smaller is not None:
+            again = repack.repack(path, smaller)
+            yield Item(path.name, BytesIO(again.data), again.unpacked, repack.PACKED, again.changes)
+            continue
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(member.file_size for member in archive.infolist())
         with path.open("rb") as file:
             yield Item(path.name, file, unpacked)
     tree = own_files()
-    yield Item("draftkiln.zip", BytesIO(tree), len(tree))
+    if smaller is None:
+        yield Item("draftkiln.zip", BytesIO(tree), len(tree))
+    else:
+        yield Item("draftkiln.zip", BytesIO(repack.compress(tree)), len(tree), repack.PACKED)
 
 
 def own_files() -> bytes:
@@ -171,6 +212,8 @@ def _write(out: Path, head: dict[str, Any], items: Iterable[Item], chunk: int, s
                     "size": parts.total - start,
                     "unpacked": item.unpacked,
                     "sha256": digest.hexdigest(),
+                    **({"packed": item.packed} if item.packed else {}),
+                    **({"changes": list(item.changes)} if item.changes else {}),
                 }
             )
         parts.close()
@@ -219,6 +262,9 @@ def say(manifest: dict[str, Any], out: Path) -> None:
     """Print what a bundle holds and how to use it."""
     size = sum(part["size"] for part in manifest["parts"]) / 1e6
     left_out = f", {len(manifest['on_host'])} packages are on the host" if manifest.get("on_host") else ""
+    for file in manifest["files"]:
+        for change in file.get("changes", ()):
+            print(f"  {file['name']}: {change}")
     print(
         f"bundle: {len(manifest['files'])} files in {len(manifest['parts'])} parts, {size:.0f} MB, in {out}{left_out}"
     )

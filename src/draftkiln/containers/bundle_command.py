@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,8 @@ from draftkiln.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     import argparse
+
+    from draftkiln.containers import repack
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +27,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--same-release", action="store_true", help="with --have: another build of the same release (+cu128) will do"
     )
+    parser.add_argument(
+        "--host-version", action="append", default=[], metavar="NAME", help="the host's own version of it will do"
+    )
+    parser.add_argument("--without", action="append", default=[], metavar="NAME", help="leave this package out")
+    parser.add_argument(
+        "--small", action="store_true", help="pack the wheels anew: smaller, and slower to make and to install"
+    )
+    parser.add_argument(
+        "--gpu", metavar="X.Y", help="with --small: machine code for this compute capability alone (9.0: H100, H200)"
+    )
+    parser.add_argument(
+        "--drop", action="append", default=[], metavar="GLOB", help="with --small: leave these files of wheels out"
+    )
+    parser.add_argument("--python", metavar="X.Y", help="of the host (default: that of the stack's image)")
     parser.add_argument("--image", action="store_true", help="the built image in place of wheels")
     parser.add_argument("--engine", metavar="PROGRAM", help="with --image: podman or docker")
 
@@ -33,17 +50,37 @@ def main(arguments: argparse.Namespace) -> int:
     from draftkiln.containers import bundle, engine, inputs
 
     chunk = bundle.size_of(arguments.chunk)
-    have = bundle.read_freeze(arguments.have) if arguments.have else {}
+    leaner = bundle.Leaner(
+        bundle.read_freeze(arguments.have) if arguments.have else {},
+        arguments.same_release,
+        frozenset(arguments.host_version),
+        frozenset(arguments.without),
+        _smaller(arguments),
+    )
     stacks = _stacks(arguments)
     for name in stacks:
         out = (arguments.out if len(stacks) == 1 else arguments.out / name).absolute()
-        collected = inputs.collect(name, make_base=False, need_base=False)
+        collected = inputs.collect(name, make_base=False, need_base=False, python=arguments.python)
         if arguments.image:
             manifest = bundle.image(engine.find(arguments.engine), collected, out, chunk=chunk)
         else:
-            manifest = bundle.wheels(collected, out, chunk=chunk, have=have, same_release=arguments.same_release)
+            manifest = bundle.wheels(collected, out, chunk=chunk, leaner=leaner)
         bundle.say(manifest, out)
     return ExitCode.OK
+
+
+def _smaller(arguments: argparse.Namespace) -> repack.Smaller | None:
+    from draftkiln.containers import repack
+
+    if not arguments.small:
+        if arguments.gpu or arguments.drop:
+            raise UsageError("--gpu and --drop pack wheels anew", fix="say --small as well")
+        return None
+    if arguments.gpu is None:
+        return repack.Smaller(drop=tuple(arguments.drop))
+    if not re.fullmatch(r"\d+\.\d", arguments.gpu):
+        raise UsageError(f"{arguments.gpu!r} is no compute capability", fix="write it as 9.0")
+    return repack.Smaller(int(arguments.gpu.replace(".", "")), tuple(arguments.drop))
 
 
 def _stacks(arguments: argparse.Namespace) -> list[str]:

@@ -94,13 +94,14 @@ def image_name(stack: str) -> str:
     return f"localhost/draftkiln/{stack}"
 
 
-def collect(name: str, *, make_base: bool = True, need_base: bool = True) -> Inputs:
+def collect(name: str, *, make_base: bool = True, need_base: bool = True, python: str | None = None) -> Inputs:
     """Collect and check the inputs of the image `name`: a stack, or `light`.
 
     Args:
         name: of the stack.
         make_base: whether a base that is not there is made.
         need_base: whether it must be there; bundles of wheels have none.
+        python: version that runs it; default: that of the stack's base.
 
     Raises:
         StackError: no such stack, or it is not locked for the base's Python.
@@ -115,13 +116,14 @@ def collect(name: str, *, make_base: bool = True, need_base: bool = True) -> Inp
             f"{requirements} was edited", why="its sha256 is not the locked one", fix=f"nox -s lock -- {name}"
         )
     description = bases.read(file.device if name != LIGHT else "cpu")
-    if description.python not in file.python:
+    wanted = python or description.python
+    if wanted not in file.python:
         raise StackError(
-            f"stack {name} is not locked for Python {description.python}, the one of its base",
+            f"stack {name} is not locked for Python {wanted}{'' if python else ', the one of its base'}",
             why=f"its lock covers {', '.join(file.python)}",
             fix="add it to python: in stack.yaml and lock again",
         )
-    target = Platform(description.python, platform.machine())
+    target = Platform(wanted, platform.machine())
     wheel, wheel_sha256 = _speculators(stack)
     return Inputs(
         name=name,

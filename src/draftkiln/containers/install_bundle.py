@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import importlib.metadata
 import json
+import lzma
 import os
 import platform
 import shutil
@@ -88,13 +89,16 @@ def install(bundle: dict[str, Any], target: Path) -> None:
     journal = target / ".draftkiln-bundle"
     done = set(journal.read_text(encoding="ascii").split()) if journal.exists() else set()
     wanted = [item for item in bundle["files"] if item["sha256"] not in done]
-    needed = sum(item["unpacked"] for item in wanted) + max((item["size"] for item in wanted), default=0)
+    largest = max((item["size"] + (item["unpacked"] if item.get("packed") else 0) for item in wanted), default=0)
+    needed = sum(item["unpacked"] for item in wanted) + largest
     free = shutil.disk_usage(target).free
     if free < needed:
         raise RefusedError(f"not enough room in {target}: {needed >> 20} MB needed, {free >> 20} MB free")
     for item in wanted:
         temporary = target / ".part.tmp"
         extract(bundle["parts"], item, temporary)
+        if item.get("packed"):
+            decompress(temporary)
         unpack(temporary, target)
         temporary.unlink()
         with journal.open("a", encoding="ascii") as file:
@@ -121,7 +125,9 @@ def check_host(bundle: dict[str, Any]) -> None:
             found = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             found = "not installed"
-        if found != version:
+        if version == "*" and found != "not installed":
+            print(f"{name}: this host's own version is taken, {found}")
+        elif found != version:
             problems.append(f"{name} {version} must be on this host, it is {found}")
     if problems:
         raise RefusedError("\n  ".join(["nothing was installed:", *problems]))
@@ -150,6 +156,14 @@ def extract(parts: list[dict[str, Any]], item: dict[str, Any], path: Path) -> No
             file.write(block)
     if digest.hexdigest() != item["sha256"]:
         raise RefusedError(f"{item['name']} has other bytes than recorded")
+
+
+def decompress(path: Path) -> None:
+    """Put what a compressed file holds in its place."""
+    plain = path.with_suffix(".plain")
+    with lzma.open(path) as source, plain.open("wb") as file:
+        shutil.copyfileobj(source, file, BLOCK)
+    plain.replace(path)
 
 
 def unpack(wheel: Path, target: Path) -> None:

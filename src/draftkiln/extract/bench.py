@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftkiln import arithmetic, stagelog
 from draftkiln.errors import UsageError
-from draftkiln.extract import alternation, neighbours, resume
+from draftkiln.extract import alternation, ceilings, neighbours, resume
 from draftkiln.extract.engine import Settings
 
 if TYPE_CHECKING:
@@ -37,7 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folder", type=Path, required=True, metavar="DIR", help="where samples go; made and emptied")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each path after one that is not counted")
     parser.add_argument("--samples", type=int, default=16, help="prompts of a round")
-    parser.add_argument("--tokens", type=int, default=512, help="tokens of a prompt")
+    parser.add_argument(
+        "--tokens", type=_lengths, default=(512,), metavar="N[,N…]", help="tokens of a prompt; several take turns"
+    )
+    parser.add_argument(
+        "--neighbour-samples", type=int, metavar="N", help="prompts of a round of the other, slower ways; default: all"
+    )
+    parser.add_argument(
+        "--skip-ceilings", action="store_true", help="leave out what bus and storage take by themselves"
+    )
     parser.add_argument(
         "--token-budget",
         type=int,
@@ -61,6 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measure, without an engine, how long a resume looks at N samples and how much memory that takes",
     )
     parser.add_argument("--result", type=Path, metavar="FILE", help="also write every round as JSON")
+
+
+def _lengths(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -98,10 +110,12 @@ def _measure(recipe: Any, arguments: argparse.Namespace, terminal: Terminal) -> 
     dtype = arithmetic.engine_dtype(recipe.target.dtype, device)
     chance = random.Random(1)  # noqa: S311 - prompts, no secrets
     prompts = [
-        [chance.randrange(facts.vocab_size // 2) for _ in range(arguments.tokens)] for _ in range(arguments.samples)
+        [chance.randrange(facts.vocab_size // 2) for _ in range(arguments.tokens[number % len(arguments.tokens)])]
+        for number in range(arguments.samples)
     ]
+    others = prompts[: arguments.neighbour_samples]
     captured = recipe.layers.captured(facts.num_layers)[: arguments.slots]
-    settings = Settings(target, facts, recipe, arguments.tokens, dtype, layer_ids=captured)
+    settings = Settings(target, facts, recipe, max(arguments.tokens), dtype, layer_ids=captured)
     folder = alternation.fresh(arguments.folder)
     rates: dict[str, list[float]] = {}
     notes: dict[str, str] = {}
@@ -114,11 +128,14 @@ def _measure(recipe: Any, arguments: argparse.Namespace, terminal: Terminal) -> 
     plain, extracting = with_sink.memory
     more = f"{(extracting - plain) / 1e9:.2f} GB more than prefill alone ({plain / 1e9:.2f} GB)"
     terminal.line(f"host memory of driver and engine at the highest of extraction: {more}")
+    if not arguments.skip_ceilings:
+        sample = max(arguments.tokens) * len(captured) * facts.hidden_size * 2
+        ceilings.tell(folder, recipe.extract.writers, sample, terminal)
     if not arguments.skip_own:
-        notes[_OWN] = _own_path(settings, folder, prompts, arguments.rounds, rates, terminal)
+        notes[_OWN] = _own_path(settings, folder, others, arguments.rounds, rates, terminal)
     if not arguments.skip_generator:
         generator = neighbours.Generator(settings, folder)
-        _rounds({"generate() + torch.save": generator.save}, prompts, arguments.rounds, rates, terminal)
+        _rounds({"generate() + torch.save": generator.save}, others, arguments.rounds, rates, terminal)
     return _print(rates, notes, arguments, f"{device}, {_host()}, states of {list(captured)}", terminal)
 
 
@@ -184,9 +201,8 @@ def _print(
     middle = {name: statistics.median(found) for name, found in rates.items()}
     plain, extract = middle["plain prefill"], middle["extract"]
     steps = f"steps of {arguments.token_budget} tokens, " if arguments.token_budget else ""
-    terminal.line(
-        f"\n{arguments.samples} x {arguments.tokens} tokens, {steps}{arguments.rounds} rounds, {surroundings}"
-    )
+    lengths = "/".join(map(str, arguments.tokens))
+    terminal.line(f"\n{arguments.samples} x {lengths} tokens, {steps}{arguments.rounds} rounds, {surroundings}")
     terminal.line("| path | tok/s, median | least … most | / plain prefill |\n| --- | --- | --- | --- |")
     for name, found in rates.items():
         ratio = f"{middle[name] / plain:.3f}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import importlib.util
 import shutil
 import time
@@ -29,11 +30,14 @@ class Generator:
     """The way that the stage went before it had a sink: states back to the driver, `torch.save` there."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
-        from speculators.data_generation.vllm_hidden_states_generator import VllmHiddenStatesGenerator
+        from speculators.data_generation import vllm_hidden_states_generator as upstream
+        from vllm.config import LoadConfig
 
         recipe = settings.recipe
+        # The generator has no word for weights that are made up.
+        upstream.LoadConfig = functools.partial(LoadConfig, load_format=recipe.target.load_format)
         self._folder = folder / "generate"
-        self._generator = VllmHiddenStatesGenerator(
+        self._generator = upstream.VllmHiddenStatesGenerator(
             model_path=str(settings.target),
             layer_ids=layers.to_generator_ids(settings.captured()),
             max_model_len=settings.longest,

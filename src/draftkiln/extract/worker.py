@@ -94,14 +94,24 @@ class SinkExtension(custom_worker.HiddenStatesWorkerExtension):  # type: ignore[
         self._sink_prints = RowPrints(compared)
         if self._sink_writes:
             slots = len(layer_ids)
-            self._sink_copy = HostCopy(next(self.model_runner.model.parameters()).device, storage)
+            self.__dict__.pop("_sink_copy", None)  # the one before gives its memory back first
+            device = next(self.model_runner.model.parameters()).device
+            self._sink_copy = HostCopy(device, storage, (step_tokens, slots, hidden))
+            self._sink_seen: set[int] = set()
             self._sink = Sink(Path(folder), slots, hidden, writers, cpus=set(cpus), dtype=storage)
             self._sink_row_bytes = samples.row_bytes(slots, hidden, storage)
-            self._sink_block_rows = max(1, min(step_tokens, _BLOCK_BYTES // self._sink_row_bytes))
+            # Even parts of a step: the writers get all of them at about the same time.
+            parts = -(-step_tokens * self._sink_row_bytes // _BLOCK_BYTES)
+            self._sink_block_rows = -(-step_tokens // parts)
             blocks = (self._sink_copy.block(self._sink_block_rows, slots, hidden) for _ in range(_BLOCKS))
             self._sink_ring = Ring(blocks)
         self._sink_active = self._sink_writes or bool(compared)
-        return {"rank": int(group.rank_in_group), "process": os.getpid(), "writes": self._sink_writes}
+        return {
+            "rank": int(group.rank_in_group),
+            "process": os.getpid(),
+            "writes": self._sink_writes,
+            "device_bytes": self._sink_copy.device_bytes if self._sink_writes else 0,
+        }
 
     def _sink_hook(self, layer_ids: list[int]) -> None:
         """Hook the layers on a rank that does not write, which the patched extension leaves out."""
@@ -117,7 +127,13 @@ class SinkExtension(custom_worker.HiddenStatesWorkerExtension):  # type: ignore[
         if not self._sink_active or (self._sink_writes and self._sink.failure is not None):
             return
         try:
-            super()._capture_layer(layer_id, layer, args, output)
+            if self._sink_writes and layer_id in self._sink_seen:
+                slot = self._layer_ids.index(layer_id)
+                self._step_states[layer_id] = self._sink_copy.add(slot, output)
+            else:
+                # The patched extension looks at what the layer gives; from then on it gives the same.
+                super()._capture_layer(layer_id, layer, args, output)
+                self._sink_first(layer_id, output)
             if layer_id == self._layer_ids[-1]:
                 states, self._step_states = self._step_states, {}
                 self._sink_step([states[number] for number in self._layer_ids])
@@ -126,6 +142,11 @@ class SinkExtension(custom_worker.HiddenStatesWorkerExtension):  # type: ignore[
                 self._sink.fail(cause)
             else:
                 self._sink_prints.failure = f"{type(cause).__name__}: {cause}"
+
+    def _sink_first(self, layer_id: int, output: Any) -> None:
+        if self._sink_writes and self._sink_copy.on_gpu:
+            self._sink_seen.add(layer_id)
+            self._step_states[layer_id] = self._sink_copy.add(self._layer_ids.index(layer_id), output)
 
     def _sink_step(self, states: list[torch.Tensor]) -> None:
         """Give the rows of a step, `[tokens, hidden]` a layer, to the sink."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from draftkiln.preflight import capability
+from draftkiln.preflight import capability, device_memory
 from draftkiln.preflight.finding import Finding, failed, passed, unknown, warned
 from draftkiln.preflight.host import SHM
 
@@ -18,6 +18,8 @@ BYTES_A_VALUE = 2
 MIN_SHM = 1 << 30
 """Shared memory that tensor parallel workers need; the default of containers, 64 MB, hangs NCCL."""
 _NEARLY_FULL = 0.8
+_CONTEXT = 1 << 30
+"""What CUDA itself takes of a GPU, about."""
 _NO_GPU = "no GPU is visible"
 _ON_THE_HOST = "run preflight on the GPU host"
 
@@ -84,26 +86,34 @@ def check_devices(recipe: Recipe, device: str, host: Host) -> Finding:
 
 
 def check_memory(recipe: Recipe, facts: TargetFacts, device: str, host: Host) -> Finding:
-    """Weights a GPU against the share of its memory that the engine takes."""
+    """Weights, KV cache and capture against the memory of each GPU and the share that the engine takes."""
     if device == "cpu":
         return passed("GPU memory", "not needed in CPU mode")
+    needed = device_memory.need(recipe, facts)
+    size, utilization = recipe.target.tensor_parallel_size, recipe.extract.gpu_memory_utilization
     if not host.gpus:
-        return unknown("GPU memory", _NO_GPU, _ON_THE_HOST)
-    size = recipe.target.tensor_parallel_size
+        return unknown("GPU memory", f"{_NO_GPU}; {size} GPUs are asked for: {needed.told()}", _ON_THE_HOST)
     used = host.gpus[:size]
-    share = facts.weight_bytes / size
-    room = min(gpu.memory for gpu in used) * recipe.extract.gpu_memory_utilization
-    told = f"{share / 1e9:.1f} GB of weights a GPU, {room / 1e9:.1f} GB for the engine"
+    share = needed.weights or 0
+    room = min(gpu.memory for gpu in used) * utilization
+    told = f"{needed.told()}; {room / 1e9:.1f} GB for the engine"
     if share > room:
         return failed("GPU memory", told, "spread the target over more GPUs, or take GPUs with more memory")
-    busy = [gpu for gpu in used if gpu.free < gpu.memory * recipe.extract.gpu_memory_utilization]
+    busy = [gpu for gpu in used if gpu.free < gpu.memory * utilization]
     if busy:
         freest = min(gpu.free for gpu in busy) / 1e9
         return failed(
             "GPU memory", f"{told}; another process leaves only {freest:.1f} GB free", "end the other process"
         )
-    if share > room * 0.9:
-        return warned("GPU memory", f"{told}; little is left for the KV cache", "spread the target over more GPUs")
+    outside = used[0].memory * (1 - utilization)
+    if outside < needed.capture + _CONTEXT:
+        return warned(
+            "GPU memory",
+            f"{told}; {outside / 1e9:.1f} GB lie outside of its share for capture and CUDA itself",
+            "lower extract.gpu_memory_utilization or extract.token_budget",
+        )
+    if share + needed.kv > room * 0.9:
+        return warned("GPU memory", f"{told}; little is left for activations", "spread the target over more GPUs")
     return passed("GPU memory", told)
 
 

@@ -66,7 +66,9 @@ def _installed(python: Path) -> Sources:
         raise SystemMissingError(
             f"cannot ask {python} where its packages lie", why=str(error), fix="name a working interpreter"
         ) from error
-    folders = dict.fromkeys(json.loads(answer.stdout))
+    # A bundle lies in a folder of PYTHONPATH, of which this interpreter knows when it is asked about itself.
+    own = [folder for folder in sys.path if folder] if python == Path(sys.executable) else []
+    folders = dict.fromkeys([*json.loads(answer.stdout), *own])
     for folder in folders:
         if (Path(folder) / "vllm" / "__init__.py").is_file():
             return open_sources(Path(folder), "vllm")

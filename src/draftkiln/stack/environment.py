@@ -7,6 +7,7 @@ that folder in seconds and leaves the gigabytes alone.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import sys
@@ -75,6 +76,9 @@ def ensure(name: str) -> Environment:
         SystemMissingError: this Python is not in the lock, or a system package is missing.
     """
     stack = read(name)
+    if os.environ.get(ACTIVE) == name:
+        # Images and bundles have no other environment than the one that this process runs in.
+        return Environment(stack, Path(sys.executable), _active_overlay())
     _check(stack)
     folder = folder_of(stack)
     with _locked(folder):
@@ -188,6 +192,14 @@ def _overlay(stack: Stack) -> Path:
             )
             temporary.rename(folder)
     return folder
+
+
+def _active_overlay() -> Path:
+    """Folder of the speculators that this process would import."""
+    found = importlib.util.find_spec("speculators")
+    if found is None or found.origin is None:
+        raise StackError("speculators is not installed here", fix=f"unset {ACTIVE}, or install the bundle anew")
+    return Path(found.origin).parents[1]
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""`draftkiln make-target`: write a small made-up target from a seed."""
+"""`draftkiln make-target`: write a small made-up target, or a wide one that is config and tokenizer alone."""
 
 from __future__ import annotations
 
@@ -17,17 +17,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="folder to write; must not exist")
     parser.add_argument(
         "--shape",
-        choices=("kimi-tiny", "small"),
+        choices=("kimi-tiny", "small", "deepseek-v3-narrow", "kimi-k2.5-text"),
         default="kimi-tiny",
-        help="kimi-tiny: hidden size 7168, 481 MB; small: hidden size 256, 5 MB (default: kimi-tiny)",
+        help="kimi-tiny: hidden size 7168, 481 MB; small: hidden size 256, 5 MB (default: kimi-tiny). Without weights, "
+        "for load_format dummy on a GPU: deepseek-v3-narrow, kimi-k2.5-text (all of its width, INT4 experts)",
     )
+    parser.add_argument("--layers", type=int, default=6, help="of the shapes without weights (default: 6)")
     parser.add_argument("--seed", type=int, default=17, help="same seed, same bytes (default: 17)")
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Write the target and say what it is."""
+    from draftkiln.target import width
     from draftkiln.target.make import make
 
+    if arguments.shape in width.NAMES:
+        folder = width.write(arguments.shape, arguments.layers, arguments.folder)
+        print(f"{folder}: config and tokenizer of {arguments.shape}, {arguments.layers} layers, no weights")
+        return ExitCode.OK
     begun = time.perf_counter()
     folder = make(arguments.shape, arguments.seed, arguments.folder)
     size = sum(path.stat().st_size for path in folder.iterdir())

@@ -32,7 +32,7 @@ def main() -> None:
     assert torch.equal(scales, their_scales.ravel())
     assert torch.equal(fp8.restore(codes, scales), dequantize_fp8_tensor(theirs, their_scales))
 
-    copy = copying.HostCopy(torch.device("cpu"), samples.FP8)
+    copy = copying.HostCopy(torch.device("cpu"), samples.FP8, (0, 0, 0))
     ring = Ring(copy.block(512, SLOTS, HIDDEN) for _ in range(2))
     sink = Sink(folder, SLOTS, HIDDEN, writers=2, dtype=samples.FP8)
     ids = torch.arange(ROWS)

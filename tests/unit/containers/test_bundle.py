@@ -9,7 +9,7 @@ from io import BytesIO
 import pytest
 
 from draftkiln import cli
-from draftkiln.containers import bundle
+from draftkiln.containers import bundle, repack
 from draftkiln.containers.locked import Locked
 from draftkiln.errors import ExitCode, UsageError
 
@@ -117,6 +117,43 @@ def test_the_same_inputs_give_the_same_parts(tmp_path):
     assert bundle.own_files() == bundle.own_files()
 
 
+def test_a_small_bundle_installs_what_its_wheels_hold(tmp_path):
+    source = tmp_path / "one-1.0-py3-none-any.whl"
+    source.write_bytes(wheel("one", extra={"one/big.a": "left out"}))
+    items = list(bundle._wheel_items([source], repack.Smaller(drop=("*.a",))))
+    head = {
+        "kind": "wheels", "stack": "s", "python": PYTHON, "machine": os.uname().machine, "on_host": {"pytest": "*"},
+        "environment": {},
+    }  # fmt: skip
+    out = tmp_path / "small"
+    manifest = bundle._write(out, head, items, 1 << 20, 1)
+    assert manifest["files"][0]["changes"] == ["left out one/big.a"]
+    done = install(out, "--target", str(tmp_path / "t"))
+    assert done.returncode == 0, done.stderr
+    assert "pytest: this host's own version is taken" in done.stdout
+    assert (tmp_path / "t" / "one" / "__init__.py").read_text() == "VALUE = 1\n"
+    assert not (tmp_path / "t" / "one" / "big.a").exists()
+    assert (tmp_path / "t" / "containers" / "stacks").is_dir()
+    assert not list((tmp_path / "t").glob(".part*"))
+
+
+def test_the_hosts_own_version_will_do_where_it_was_named():
+    packages = [Locked("numpy", "2.1.0", frozenset()), Locked("torch", "2.10.0", frozenset())]
+    leaner = bundle.Leaner({"numpy": "2.5.2"}, host_version=frozenset({"NumPy", "torch"}))
+    assert bundle.on_host(packages, leaner) == {"numpy": "2.5.2", "torch": "*"}
+    with pytest.raises(UsageError, match="the lock has no scipy"):
+        bundle.on_host(packages, bundle.Leaner(without=frozenset({"scipy"})))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["--gpu", "9.0"], "--small"), (["--small", "--gpu", "hopper"], "no compute capability")],
+)
+def test_words_that_do_not_go_together_are_refused(words, said, capsys):
+    assert cli.main(["bundle", "--stack", "spec0.4.0.1-vllm0.20.2-cu130", *words]) == ExitCode.USAGE
+    assert said in capsys.readouterr().err
+
+
 def test_a_freeze_file_leaves_out_exactly_what_is_there(tmp_path):
     file = tmp_path / "freeze.txt"
     file.write_text("Torch==2.10.0+cu128\nnumpy==2.0.0\nmine @ file:///x.whl\n# c\n-e git+x\nPyYAML==6.0\n")
@@ -125,8 +162,11 @@ def test_a_freeze_file_leaves_out_exactly_what_is_there(tmp_path):
         Locked(name, version, frozenset())
         for name, version in (("torch", "2.10.0"), ("numpy", "2.1.0"), ("pyyaml", "6.0"))
     ]
-    assert bundle.on_host(packages, have, same_release=False) == {"pyyaml": "6.0"}
-    assert bundle.on_host(packages, have, same_release=True) == {"pyyaml": "6.0", "torch": "2.10.0+cu128"}
+    assert bundle.on_host(packages, bundle.Leaner(have)) == {"pyyaml": "6.0"}
+    assert bundle.on_host(packages, bundle.Leaner(have, same_release=True)) == {
+        "pyyaml": "6.0",
+        "torch": "2.10.0+cu128",
+    }
 
 
 @pytest.mark.parametrize(("text", "size"), [("60M", 60 << 20), ("2G", 2 << 30), ("7", 7), ("1K", 1024)])

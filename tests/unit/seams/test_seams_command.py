@@ -49,6 +49,14 @@ def test_a_wheel_is_read_without_being_unpacked(places, capsys):
     assert {item["number"] for item in value["breaks"]} >= {1, 5, 6}
 
 
+def test_an_engine_from_a_bundle_is_found_on_the_path_of_this_interpreter(tmp_path, monkeypatch):
+    package = tmp_path / "vllm"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('imported')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert open_engine("installed").sources.has("vllm/__init__.py")
+
+
 def test_the_installed_engine_is_found_without_importing_it(tmp_path):
     package = tmp_path / "site" / "vllm"
     package.mkdir(parents=True)
