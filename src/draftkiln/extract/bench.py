@@ -181,12 +181,14 @@ def _rounds(
     terminal: Terminal,
 ) -> None:
     tokens = sum(map(len, prompts))
+    rates.update({name: [] for name in paths})
     for number in range(rounds + 1):
-        for name, path in paths.items():
+        # By turns, so that a machine that gets busier or quieter favours none of them.
+        for name, path in list(paths.items())[:: -1 if number % 2 else 1]:
             seconds = path(prompts)
             terminal.line(f"{name}: {tokens / seconds:.0f} tok/s{'' if number else ' (not counted)'}")
             if number:
-                rates.setdefault(name, []).append(tokens / seconds)
+                rates[name].append(tokens / seconds)
 
 
 def _print(

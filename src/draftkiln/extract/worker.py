@@ -94,7 +94,8 @@ class SinkExtension(custom_worker.HiddenStatesWorkerExtension):  # type: ignore[
         self._sink_prints = RowPrints(compared)
         if self._sink_writes:
             slots = len(layer_ids)
-            self.__dict__.pop("_sink_copy", None)  # the one before gives its memory back first
+            for before in ("_sink_copy", "_sink_ring"):
+                self.__dict__.pop(before, None)  # gives its memory back first
             device = next(self.model_runner.model.parameters()).device
             self._sink_copy = HostCopy(device, storage, (step_tokens, slots, hidden))
             self._sink_seen: set[int] = set()

@@ -69,7 +69,7 @@ def compare(
     needed = with_neighbours(layer_ids, last)
     computed, next_tokens = states(model, token_ids, needed)
     wanted = {layer: computed[:, place] for place, layer in enumerate(needed)}
-    found = agreements(index, captured, layer_ids, wanted, last)
+    found: list[Agreement] = agreements(index, captured, layer_ids, wanted, last)
     for slot, layer in enumerate(layer_ids):
         if layer == last:
             weight = next(model.parameters()).dtype

@@ -73,7 +73,9 @@ class VllmReference:
         self, index: int, token_ids: Sequence[int], captured: torch.Tensor, layer_ids: Sequence[int]
     ) -> list[Agreement]:
         """Compare captured states `[tokens, slots, hidden]` of one sample, slot by slot."""
-        return reference.agreements(index, captured, layer_ids, self.states(token_ids), self._last)
+        wanted = self.states(token_ids)
+        found: list[Agreement] = reference.agreements(index, captured, layer_ids, wanted, self._last)
+        return found
 
     def shut_down(self) -> None:
         """End the engine's processes."""
