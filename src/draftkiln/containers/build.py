@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from draftkiln.containers import context as contexts
 from draftkiln.containers import failures
 from draftkiln.containers.engine import Engine, Kind
 from draftkiln.errors import ContainerError, StorageError
+from draftkiln.lock import held
 
 if TYPE_CHECKING:
     from draftkiln.containers.inputs import Inputs
@@ -78,15 +80,17 @@ def build(engine: Engine, inputs: Inputs, *, context: Path | None = None, store:
         ContainerError: the engine's store copies images, or the build failed; no image is tagged then.
     """
     refuse_copies(engine)
-    folder = contexts.assemble(inputs, context)
-    check_room(folder, store.folder if store and store.folder else Path(engine.store or "/"))
-    began = time.monotonic()
-    stream(engine, build_line(engine, inputs, folder, store=store), f"image {inputs.name} cannot be built")
-    took = time.monotonic() - began
-    image_id = identity(engine, inputs.tag, store=store)
-    built = Built(inputs.tag, image_id, round(took, 1))
+    place = context or cache.root() / "contexts" / inputs.name
+    # A second build of the same image waits, then finds every step in the engine's cache.
+    with held(place.with_name(f".{place.name}.lock"), announce=lambda text: print(f"build: {text}", file=sys.stderr)):
+        folder = contexts.assemble(inputs, place)
+        if not has_environment(engine, inputs, store=store):
+            check_room(folder, store.folder if store and store.folder else Path(engine.store or "/"))
+        began = time.monotonic()
+        stream(engine, build_line(engine, inputs, folder, store=store), f"image {inputs.name} cannot be built")
+        built = Built(inputs.tag, identity(engine, inputs.tag, store=store), round(time.monotonic() - began, 1))
     if store is None:
-        record = {**inputs.provenance(), "image_id": image_id, "built_by": f"{engine.kind} {engine.version}"}
+        record = {**inputs.provenance(), "image_id": built.image_id, "built_by": f"{engine.kind} {engine.version}"}
         durable.write_json(cache.root() / "images" / f"{inputs.name}.json", record)
     return built
 
@@ -95,6 +99,15 @@ def identity(engine: Engine, tag: str, *, store: Store | None = None) -> str:
     """The image id (sha256 of its configuration) of a tag."""
     words = (store.words() if store else []) + ["image", "inspect", "--format", "{{.Id}}", tag]
     return engine.capture(*words, subject=f"image {tag} is not in the store").strip().removeprefix("sha256:")
+
+
+def has_environment(engine: Engine, inputs: Inputs, *, store: Store | None = None) -> bool:
+    """Whether the image that is there was made from the same base and lock, whose layers a build takes again."""
+    words = (store.words() if store else []) + ["image", "inspect", "--format", "{{json .Config.Labels}}", inputs.tag]
+    asked = engine.attempt(*words)
+    labels = json.loads(asked.stdout or "null") if asked.returncode == 0 else None
+    wanted = {"draftkiln.base": inputs.base_id, "draftkiln.requirements": inputs.requirements_sha256}
+    return wanted.items() <= (labels or {}).items()
 
 
 def refuse_copies(engine: Engine) -> None:

@@ -1,6 +1,10 @@
+import json
 import os
 import runpy
 import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -119,11 +123,45 @@ def test_no_room_is_told_before_anything_is_built(made, tmp_path, monkeypatch):
     assert caught.value.code is ExitCode.STORAGE
 
 
+@pytest.mark.parametrize(("requirements", "cached"), [("a" * 64, True), ("f" * 64, False)])
+def test_an_image_of_the_same_base_and_lock_takes_its_layers_again_in_little_room(made, tmp_path, requirements, cached):
+    labels = json.dumps({"draftkiln.base": "c" * 64, "draftkiln.requirements": requirements})
+    program = tmp_path / "podman"
+    program.write_text(f"#!/bin/sh\necho '{labels}'\n")
+    program.chmod(0o755)
+    assert build.has_environment(replace(PODMAN, program=str(program)), made) is cached
+
+
+def test_without_an_image_there_is_no_environment(made, stub):
+    from draftkiln.containers.engine import ask
+
+    stub("podman", code=125)
+    assert not build.has_environment(ask("podman"), made)
+
+
 def test_a_store_that_copies_images_is_refused_before_anything_is_fetched(made, tmp_path):
     with pytest.raises(ContainerError, match="vfs driver") as caught:
         build.build(replace(PODMAN, driver="vfs"), made, context=tmp_path / "c")
     assert 'driver = "overlay"' in caught.value.fix
     assert not (tmp_path / "c").exists()
+
+
+def test_a_second_build_of_the_same_image_waits_for_the_first(made, tmp_path, stub, monkeypatch):
+    """Both would write the same context."""
+    from draftkiln.containers.engine import ask
+
+    stub("podman")
+    inside = []
+
+    def stream(*_):
+        inside.append(threading.current_thread())
+        time.sleep(0.2)
+        assert inside[-1] is threading.current_thread(), "another build began meanwhile"
+
+    monkeypatch.setattr(build, "stream", stream)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: build.build(ask("podman"), made), range(2)))
+    assert len(set(inside)) == 2
 
 
 def test_a_failed_build_is_an_error_and_nothing_is_recorded(made, tmp_path, stub):
