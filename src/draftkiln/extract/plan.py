@@ -72,7 +72,7 @@ def refuse_without_room(folder: Path, needed: int) -> None:
         raise StorageError(
             f"not enough room in {folder}",
             why=f"the states need {needed / 1e9:.2f} GB, {free / 1e9:.2f} GB are free",
-            fix="name a --run directory on a larger disk, or lower data.limit or data.max_tokens in the recipe",
+            fix="name a --run directory on a larger disk, lower data.limit or data.max_tokens, or begin with --force",
         )
 
 
