@@ -12,6 +12,29 @@ from draftkiln.target.shape import ROPE_THETA
 if TYPE_CHECKING:
     from draftkiln.target.shape import Shape
 
+DEEPSEEK_V3: dict[str, Any] = {
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "dtype": "bfloat16",
+    "torch_dtype": "bfloat16",
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "first_k_dense_replace": 1,
+    "hidden_act": "silu",
+    "initializer_range": 0.02,
+    "moe_layer_freq": 1,
+    "n_group": 1,
+    "n_shared_experts": 1,
+    "norm_topk_prob": True,
+    "num_nextn_predict_layers": 0,
+    "rms_norm_eps": 1e-5,
+    "scoring_func": "sigmoid",
+    "tie_word_embeddings": False,
+    "topk_group": 1,
+    "topk_method": "noaux_tc",
+    "use_cache": True,
+}
+"""What all targets of this architecture have in their text config, whatever their size."""
+
 
 def config(shape: Shape) -> dict[str, Any]:
     """config.json: Kimi-K2.5's wrapper around a DeepseekV3 text part."""
@@ -64,43 +87,25 @@ def _token_ids() -> dict[str, int]:
 
 def _text_config(shape: Shape) -> dict[str, Any]:
     return {
-        "architectures": ["DeepseekV3ForCausalLM"],
+        **DEEPSEEK_V3,
         "model_type": "kimi_k2",
-        "dtype": "bfloat16",
-        "torch_dtype": "bfloat16",
-        "attention_bias": False,
-        "attention_dropout": 0.0,
-        "first_k_dense_replace": 1,
-        "hidden_act": "silu",
         "hidden_size": shape.hidden_size,
-        "initializer_range": 0.02,
         "intermediate_size": shape.intermediate_size,
         "kv_lora_rank": shape.kv_lora_rank,
         "max_position_embeddings": shape.max_position_embeddings,
         "moe_intermediate_size": shape.moe_intermediate_size,
-        "moe_layer_freq": 1,
-        "n_group": 1,
         "n_routed_experts": shape.n_routed_experts,
-        "n_shared_experts": 1,
-        "norm_topk_prob": True,
         "num_attention_heads": shape.num_attention_heads,
         "num_experts_per_tok": shape.n_routed_experts,
         "num_hidden_layers": shape.num_hidden_layers,
         "num_key_value_heads": shape.num_attention_heads,
-        "num_nextn_predict_layers": 0,
         "q_lora_rank": shape.q_lora_rank,
         "qk_nope_head_dim": shape.qk_nope_head_dim,
         "qk_rope_head_dim": shape.qk_rope_head_dim,
-        "rms_norm_eps": 1e-5,
         "rope_interleave": True,
         "rope_scaling": rope.parameters(),
         "rope_theta": ROPE_THETA,
         "routed_scaling_factor": ROUTED_SCALING,
-        "scoring_func": "sigmoid",
-        "tie_word_embeddings": False,
-        "topk_group": 1,
-        "topk_method": "noaux_tc",
-        "use_cache": True,
         "v_head_dim": shape.v_head_dim,
         "vocab_size": shape.vocab_size,
         **_token_ids(),

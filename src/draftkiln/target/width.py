@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from draftkiln import durable
 from draftkiln.errors import TargetError
 from draftkiln.target import tokenizer
+from draftkiln.target.model_config import DEEPSEEK_V3
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,35 +20,17 @@ _GROUP = 32
 """Weights that share a scale in Kimi-K2.5's INT4 experts."""
 
 _COMMON: dict[str, Any] = {
-    "architectures": ["DeepseekV3ForCausalLM"],
+    **DEEPSEEK_V3,
     "model_type": "deepseek_v3",
-    "dtype": "bfloat16",
-    "torch_dtype": "bfloat16",
-    "attention_bias": False,
-    "attention_dropout": 0.0,
-    "first_k_dense_replace": 1,
-    "hidden_act": "silu",
     "hidden_size": 7168,
-    "initializer_range": 0.02,
     "intermediate_size": 18432,
     "kv_lora_rank": 512,
-    "moe_layer_freq": 1,
-    "n_group": 1,
-    "n_shared_experts": 1,
-    "norm_topk_prob": True,
     "num_attention_heads": 64,
     "num_key_value_heads": 64,
-    "num_nextn_predict_layers": 0,
     "q_lora_rank": 1536,
     "qk_nope_head_dim": 128,
     "qk_rope_head_dim": 64,
-    "rms_norm_eps": 1e-5,
     "rope_theta": 50000.0,
-    "scoring_func": "sigmoid",
-    "tie_word_embeddings": False,
-    "topk_group": 1,
-    "topk_method": "noaux_tc",
-    "use_cache": True,
     "v_head_dim": 128,
 }
 
