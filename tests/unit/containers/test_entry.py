@@ -54,3 +54,16 @@ def test_sigterm_ends_with_its_exit_code():
     with pytest.raises(SystemExit) as caught:
         entry._terminated(signal.SIGTERM, None)
     assert caught.value.code == ExitCode.TERMINATED == 143
+
+
+@pytest.mark.parametrize(("programs", "value"), [([], "1"), (["gcc"], None)])
+def test_torch_compiles_only_where_there_is_a_compiler(tmp_path, monkeypatch, programs, value):
+    """Images for GPUs have one; without it torch would end an extraction at its first step."""
+    for name in programs:
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "x")
+    monkeypatch.delenv("TORCHDYNAMO_DISABLE")
+    entry.compile_nothing_without_a_compiler()
+    assert os.environ.get("TORCHDYNAMO_DISABLE") == value
