@@ -124,7 +124,7 @@ def test_a_draft_that_does_not_load_is_one_line_of_cause(
     shutil.copytree(small.path / "export" / "vllm", tmp_path / "draft")
     file = tmp_path / "draft" / "config.json"
     config = json.loads(file.read_text())
-    config["transformer_layer_config"]["intermediate_size"] += 64
+    config["transformer_layer_config"]["hidden_act"] = "unheard-of"  # what an engine computes is for the engine to say
     file.write_text(json.dumps(config))
     with pytest.raises(EngineError) as caught:
         evaluate_draft(
