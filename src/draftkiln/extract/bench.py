@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftkiln import arithmetic, stagelog
+from draftkiln.counts import positive
 from draftkiln.errors import UsageError
 from draftkiln.extract import alternation, ceilings, neighbours, resume
 from draftkiln.extract.engine import Settings
@@ -35,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what is measured and how often."""
     parser.add_argument("--recipe", type=Path, metavar="FILE", help="target, layers, engine, writers")
     parser.add_argument("--folder", type=Path, required=True, metavar="DIR", help="where samples go; made and emptied")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of each path after one that is not counted")
-    parser.add_argument("--samples", type=int, default=16, help="prompts of a round")
+    parser.add_argument("--rounds", type=positive, default=3, help="rounds of each path after one that is not counted")
+    parser.add_argument("--samples", type=positive, default=16, help="prompts of a round")
     parser.add_argument(
         "--tokens", type=_lengths, default=(512,), metavar="N[,N…]", help="tokens of a prompt; several take turns"
     )

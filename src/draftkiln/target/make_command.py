@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from draftkiln import counts
 from draftkiln.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="kimi-tiny: hidden size 7168, 481 MB; small: hidden size 256, 5 MB (default: kimi-tiny). Without weights, "
         "for load_format dummy on a GPU: deepseek-v3-narrow, kimi-k2.5-text (all of its width, INT4 experts)",
     )
-    parser.add_argument("--layers", type=int, default=6, help="of the shapes without weights (default: 6)")
+    parser.add_argument("--layers", type=counts.positive, default=6, help="of the shapes without weights (default: 6)")
     parser.add_argument("--seed", type=int, default=17, help="same seed, same bytes (default: 17)")
 
 

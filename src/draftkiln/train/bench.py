@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -15,11 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from draftkiln.counts import positive
 from draftkiln.errors import ExitCode, TrainingError
 from draftkiln.stack.environment import ACTIVE
 from draftkiln.train import curve, job
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping, Sequence
 
     from draftkiln.recipe.model import Recipe
@@ -75,8 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the run whose samples are trained on, and how much is measured."""
     parser.add_argument("--recipe", type=Path, required=True, metavar="FILE", help="whose training is measured")
     parser.add_argument("--run", type=Path, required=True, metavar="DIR", help="run directory with validated samples")
-    parser.add_argument("--steps", type=_positive, default=_STEPS, help=f"steps of each training (default: {_STEPS})")
-    parser.add_argument("--rounds", type=_positive, default=_ROUNDS, help=f"trainings of each (default: {_ROUNDS})")
+    parser.add_argument("--steps", type=positive, default=_STEPS, help=f"steps of each training (default: {_STEPS})")
+    parser.add_argument("--rounds", type=positive, default=_ROUNDS, help=f"trainings of each (default: {_ROUNDS})")
     parser.add_argument("--json", action="store_true", help="as JSON")
 
 
@@ -115,12 +116,6 @@ def _alternated(
         if not place % 2:
             theirs.append(by_hand(stage / "run" / "train", hand))
     return ours, theirs
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return int(text)
 
 
 def by_stage(recipe: Recipe, run: Path, folder: Path, steps: int) -> Measured:
