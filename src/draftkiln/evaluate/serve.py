@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from draftkiln import durable
+from draftkiln import durable, one_process
 from draftkiln.evaluate import rounds
 from draftkiln.evaluate.job import Answers, Job
 
@@ -103,20 +103,11 @@ def _answer(job: Job) -> Answers:
 
 
 def _in_one_process(job: Job) -> bool:
-    """Whether scheduler and worker share this process: a worker of its own would import everything once more.
-
-    Only a process that starts with it can bind threads to cores, so a user's own binding keeps the worker apart.
-    """
-    bound = os.environ.get("VLLM_CPU_OMP_THREADS_BIND", "auto") not in {"auto", "nobind"}
-    return job.device == "cpu" and job.tensor_parallel_size == 1 and not bound
+    return one_process.possible(job.device, job.tensor_parallel_size)
 
 
 def _prepare_one_process() -> None:
-    with contextlib.suppress(ImportError):
-        import torch
-
-        # vLLM goes down to one thread unless this says that the number is meant.
-        os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
+    os.environ.update(one_process.variables())
     with contextlib.suppress(ImportError, AttributeError):
         from llvmlite.binding.ffi import lib
 
@@ -163,7 +154,7 @@ def _engine_arguments(job: Job) -> dict[str, Any]:
         "load_format": job.load_format,
         "max_model_len": job.max_model_len,
         "enforce_eager": job.device == "cpu",  # compiling for a CPU takes longer than these prompts
-        "distributed_executor_backend": "uni" if _in_one_process(job) else "mp",
+        "distributed_executor_backend": one_process.EXECUTOR if _in_one_process(job) else "mp",
         "enable_prefix_caching": False,
         "disable_log_stats": False,
         "seed": 0,

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from draftkiln import arithmetic, durable
+from draftkiln import arithmetic, durable, one_process
 from draftkiln.errors import EngineError
 from draftkiln.prepare import completions, server
 from draftkiln.prepare.answerstore import Answer, Prompt, Store
@@ -187,8 +187,13 @@ def _own_server(context: Context, limits: Limits, settings: Answers) -> Iterator
         max_model_len=limits.max_tokens,
         max_num_seqs=settings.concurrency,
         options=_options(context),
+        variables=one_process.variables() if _in_one_process(context) else {},
     ) as port:
         yield Endpoint.of_port(port)
+
+
+def _in_one_process(context: Context) -> bool:
+    return one_process.possible(context.device, context.recipe.target.tensor_parallel_size)
 
 
 def _options(context: Context) -> tuple[str, ...]:
@@ -200,6 +205,8 @@ def _options(context: Context) -> tuple[str, ...]:
         options.append("--trust-remote-code")
     if context.device == "cpu":
         options.append("--enforce-eager")  # compiling for a CPU takes longer than it saves
+    if _in_one_process(context):
+        options += ["--distributed-executor-backend", one_process.EXECUTOR]
     return tuple(options)
 
 

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from draftkiln.cause import last_error
@@ -17,7 +18,7 @@ from draftkiln.errors import EngineError
 from draftkiln.prepare import termination
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 HOST = "127.0.0.1"
@@ -47,7 +48,13 @@ def command(
 
 @contextlib.contextmanager
 def running(
-    target: Path, log: Path, *, max_model_len: int, max_num_seqs: int, options: tuple[str, ...] = ()
+    target: Path,
+    log: Path,
+    *,
+    max_model_len: int,
+    max_num_seqs: int,
+    options: tuple[str, ...] = (),
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[int]:
     """Run the server while the context lasts, SIGTERM included; gives its port.
 
@@ -57,6 +64,7 @@ def running(
         max_model_len: longest sequence in tokens.
         max_num_seqs: requests that it works on at once.
         options: further arguments of vLLM's server.
+        variables: environment variables of the server, ahead of this process' own.
 
     Raises:
         EngineError: it ended, or was not ready within an hour; the message holds its last error line.
@@ -65,19 +73,22 @@ def running(
     def line(port: int) -> list[str]:
         return command(target, port, max_model_len=max_model_len, max_num_seqs=max_num_seqs, options=options)
 
-    with started(line, log) as port:
+    with started(line, log, variables) as port:
         yield port
 
 
 @contextlib.contextmanager
-def started(line: Callable[[int], list[str]], log: Path) -> Iterator[int]:
+def started(
+    line: Callable[[int], list[str]], log: Path, variables: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[int]:
     """Run a server with a `/health` page while the context lasts; `line` gives its command line for a port.
 
     Raises:
         EngineError: it ended, or was not ready within an hour; the message holds its last error line.
     """
     port = _free_port()
-    environment = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", **os.environ}
+    environment = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    environment = {**environment, **os.environ, **variables}
     with log.open("ab") as output:
         process = subprocess.Popen(
             line(port), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True

@@ -136,6 +136,15 @@ def test_a_server_and_what_it_started_are_stopped_also_after_an_error(monkeypatc
     wait_until_gone(child)
 
 
+def test_a_server_has_the_variables_it_was_given_ahead_of_the_stage_s_own(monkeypatch, tmp_path):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    fake_server(monkeypatch, "import os; print('threads', os.environ['OMP_NUM_THREADS'])" + HEALTHY)
+    log = tmp_path / "server.log"
+    with server.running(tmp_path, log, max_model_len=8, max_num_seqs=1, variables={"OMP_NUM_THREADS": "2"}):
+        pass
+    assert "threads 2\n" in log.read_text()
+
+
 def test_a_server_is_stopped_when_the_stage_is_terminated(tmp_path):
     program = f"""
 import sys, time
