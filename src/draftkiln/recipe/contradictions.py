@@ -207,14 +207,17 @@ def _steps_or_epochs(values: Values) -> Iterator[Contradiction]:
         )
 
 
-def _rate_of_muon(values: Values) -> Iterator[Contradiction]:
-    if values("train.muon_lr") is not None and values("train.optimizer") != "muon":
-        yield Contradiction(
-            ("train", "muon_lr"),
-            "a rate for Muon, which is not used",
-            f"train.optimizer is {values('train.optimizer')}",
-            "write `optimizer: muon`, or remove muon_lr",
-        )
+def _settings_of_muon(values: Values) -> Iterator[Contradiction]:
+    if values("train.optimizer") == "muon":
+        return
+    for key in ("muon_lr", "muon_weight_decay"):
+        if values.named(f"train.{key}"):
+            yield Contradiction(
+                ("train", key),
+                "a setting of Muon, which is not used",
+                f"train.optimizer is {values('train.optimizer')}",
+                f"write `optimizer: muon`, or remove {key}",
+            )
 
 
 def _sharded_alone(values: Values) -> Iterator[Contradiction]:
@@ -269,7 +272,7 @@ RULES: tuple[Callable[[Values], Iterator[Contradiction]], ...] = (
     _names_of_sets,
     _tokens_per_step,
     _steps_or_epochs,
-    _rate_of_muon,
+    _settings_of_muon,
     _sharded_alone,
     _validated_samples,
     _dummy_weights,

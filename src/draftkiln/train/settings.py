@@ -72,7 +72,7 @@ def settings(recipe: Recipe, folder: Path, schedule: Schedule, *, accelerator: b
         "weight_decay": 0.01,
         "muon_lr": train.muon_lr or train.lr,
         "muon_momentum": 0.95,
-        "muon_weight_decay": 0.1,
+        "muon_weight_decay": train.muon_weight_decay,
         "muon_ns_steps": 5,
         "muon_adjust_lr_fn": "match_rms_adamw",
         "scheduler_type": "linear",

@@ -73,6 +73,7 @@ def test_all_problems_are_reported_at_once_in_line_order_with_file_line_and_key_
         ("\ntrain:", "\ntrain:\n  tokens_per_step: 256", "11: train.tokens_per_step", "cut it without a word"),
         ("\ntrain:", "\ntrain:\n  max_steps: 4\n  epochs: 2", "12: train.epochs", "remove one of the two"),
         ("\ntrain:", "\ntrain:\n  muon_lr: 3e-3", "11: train.muon_lr", "remove muon_lr"),
+        ("\ntrain:", "\ntrain:\n  muon_weight_decay: 1", "11: train.muon_weight_decay", "remove muon_weight_decay"),
         ("synthetic: 48", "synthetic: 4", "9: data.source.synthetic", "lower validate.samples"),
         ("{make: small}", "{make: small}\n  load_format: dummy", "6: target.load_format", "against: null"),
     ],
