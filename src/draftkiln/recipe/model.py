@@ -352,9 +352,6 @@ class Train(Section):
     """Draft steps unrolled in training."""
     ttt_step_loss_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Weight of a draft step's loss, relative to that of the step before."""
-    input_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of the captured states' values that a training step leaves out at random, so that a draft with few samples
-    learns them by heart less. speculators' own trainer has no such setting."""
     tokens_per_step: PositiveInt = 2048
     """Tokens packed into one optimizer step."""
     cut_samples: bool = False

@@ -123,7 +123,6 @@ def by_stage(recipe: Recipe, run: Path, folder: Path, steps: int) -> Measured:
     content = recipe.model_dump(mode="json", by_alias=True, exclude_none=True)
     content["train"]["max_steps"] = steps
     content["train"].pop("epochs", None)
-    content["train"].pop("input_dropout", None)  # speculators' own trainer has none
     (folder / "recipe.yaml").write_text(json.dumps(content), encoding="utf-8")
     made = folder / "run"
     made.mkdir()

@@ -97,11 +97,8 @@ def _train_until(context: Context, terminal: Terminal, ending: Ending) -> dict[s
     device = torch.accelerator.current_accelerator().type if accelerator else "cpu"
     values = settings.settings(recipe, folder, planned, accelerator=accelerator)
     deciding = settings.deciding(values, folder)
-    if train.input_dropout:
-        deciding["input_dropout"] = train.input_dropout
     init_from = str(published.folder.absolute()) if published else None
-    saved = train.save_minutes, train.save_steps
-    work = Job(str(folder), values, deciding, plan, *saved, init_from, train.input_dropout)
+    work = Job(str(folder), values, deciding, plan, train.save_minutes, train.save_steps, init_from)
     loggers.keep_local(train.loggers, folder / "logs", os.environ)
     work.write()
     _announce(terminal, planned, lengths, work, device)

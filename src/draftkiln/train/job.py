@@ -50,7 +50,6 @@ class Job:
         save_minutes: between saved states.
         save_steps: likewise in steps, or None.
         init_from: folder of a published draft, or None.
-        input_dropout: share of the captured states' values that a step leaves out at random.
     """
 
     folder: str
@@ -60,7 +59,6 @@ class Job:
     save_minutes: float
     save_steps: int | None
     init_from: str | None
-    input_dropout: float = 0.0
 
     def write(self) -> None:
         """Write the job into its folder, for other processes and for people."""
@@ -124,9 +122,7 @@ def run(job: Job, planned: Schedule, ending: state.Asked, terminal: Terminal | N
     if job.init_from is not None and begin is None:
         initial = warmstart.weights(warmstart.read(Path(job.init_from)))
     # The trainer's command line has no way to hand it another trainer.
-    cli.Trainer = functools.partial(
-        SavingTrainer, saves=saves, steps=planned.steps, initial=initial, input_dropout=job.input_dropout
-    )
+    cli.Trainer = functools.partial(SavingTrainer, saves=saves, steps=planned.steps, initial=initial)
     try:
         with _listening(curve):
             cli.main(TrainConfig.from_flat(job.settings))

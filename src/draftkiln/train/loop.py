@@ -44,21 +44,14 @@ class SavingTrainer(Trainer):  # type: ignore[misc] # speculators has no types w
         saves: when and where to, and the position to go on from.
         steps: optimizer steps of the whole run.
         initial: weights of a published draft to start from, by the trainer's names.
-        input_dropout: share of the captured states' values that a step leaves out at random.
     """
 
     checkpointer: Any
 
     def __init__(
-        self,
-        *arguments: Any,
-        saves: Saves,
-        steps: int,
-        initial: dict[str, torch.Tensor] | None,
-        input_dropout: float,
-        **named: Any,
+        self, *arguments: Any, saves: Saves, steps: int, initial: dict[str, torch.Tensor] | None, **named: Any
     ) -> None:
-        self._saves, self._steps, self._initial, self._input_dropout = saves, steps, initial, input_dropout
+        self._saves, self._steps, self._initial = saves, steps, initial
         self._epoch = self._epoch_steps = 0
         super().__init__(*arguments, **named)
 
@@ -79,8 +72,6 @@ class SavingTrainer(Trainer):  # type: ignore[misc] # speculators has no types w
         if self._initial is not None and not self.resume_from_checkpoint:
             warmstart.apply(self.model, self._initial)
         self._initial = None
-        if self._input_dropout:
-            self.model.fc.register_forward_pre_hook(self._drop)
         super().setup_model()
 
     def run_training(self) -> None:
@@ -134,10 +125,6 @@ class SavingTrainer(Trainer):  # type: ignore[misc] # speculators has no types w
             self._save()
         if order is _Order.STOP:
             raise StopAskedError
-
-    def _drop(self, fusion: torch.nn.Module, states: tuple[torch.Tensor]) -> torch.Tensor:
-        """Captured states of all layers, `[1, tokens, layers * hidden]`, on their way into the fusion."""
-        return torch.nn.functional.dropout(states[0], self._input_dropout, fusion.training)
 
     def _look_in_validation(self, *_: object) -> None:
         if self._saves.ending.asked():

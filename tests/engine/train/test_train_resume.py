@@ -24,13 +24,7 @@ pytestmark = pytest.mark.engine
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "train_small.py"
 STEPS = 30
-CHANGES = {
-    "train__max_steps": STEPS,
-    "train__tokens_per_step": 256,
-    "train__save_steps": 3,
-    # What is dropped is drawn anew in each step, so the state of the random numbers must go on as well.
-    "train__input_dropout": 0.3,
-}
+CHANGES = {"train__max_steps": STEPS, "train__tokens_per_step": 256, "train__save_steps": 3}
 
 
 @pytest.fixture
@@ -93,16 +87,6 @@ def test_a_training_killed_and_ended_at_random_steps_ends_as_an_undisturbed_one(
     assert max(apart) < 1e-3, f"killed at {killed_at}, ended at {ended_at}: {apart}"
     assert results["steps"] == STEPS
     assert not (broken.path / "train" / "state").exists()
-
-
-def test_input_dropout_changes_what_is_trained_on_and_not_what_is_measured(beside: Any) -> None:
-    plain, dropped = beside("plain"), beside("dropped")
-    still = {"train__max_steps": 1, "train__lr": 1e-12, "train__save_steps": None}
-    train(plain, **still, train__input_dropout=0.0)
-    train(dropped, **still, train__input_dropout=0.5)
-    before, after = ({held_out: loss for _, held_out, _, loss in losses(run)} for run in (plain, dropped))
-    assert abs(before[False] - after[False]) > 1e-3
-    assert before[True] == pytest.approx(after[True], abs=1e-5)
 
 
 class _SignalInValidation(logging.Handler):

@@ -28,7 +28,6 @@ def test_what_decides_the_result_is_recorded_and_nothing_else():
         ("  loggers: [tensorbord]\n", "it should be 'tensorboard', 'wandb', 'trackio' or 'mlflow'"),
         ("  shard: true\n", "weights are spread over one device"),
         ("  save_minutes: 0\n", "train.save_minutes"),
-        ("  input_dropout: 1.0\n", "train.input_dropout"),
         ("  optimizer: muon\n  muon_weight_decay: -0.1\n", "train.muon_weight_decay"),
     ],
 )
