@@ -93,7 +93,9 @@ def test_of_an_answer_in_channels_only_the_final_one_is_sent_back(written: str, 
 
 @pytest.mark.parametrize("template", [None, "{{ message.content.split('</think>')[-1] }}", {"default": "x"}])
 def test_an_answer_without_channels_is_sent_back_as_the_engine_wrote_it(template: object) -> None:
-    assert prompts.said([1], "<think>Hm.</think>So.", SimpleNamespace(chat_template=template)) == "<think>Hm.</think>So."
+    assert (
+        prompts.said([1], "<think>Hm.</think>So.", SimpleNamespace(chat_template=template)) == "<think>Hm.</think>So."
+    )
 
 
 @pytest.mark.parametrize("form", forms.FORMS)
