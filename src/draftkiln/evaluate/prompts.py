@@ -26,7 +26,7 @@ HELD_OUT = "held_out.jsonl"
 _MOST_TOLD = 20
 _PREPARE = "run `draftkiln prepare` with data.held_out above 0"
 _HARMONY = "<|channel|>final<|message|>"
-"""In a chat template whose answers have channels (gpt-oss); as an answer's content it takes the text of the final one."""
+"""In a chat template whose answers have channels (gpt-oss); an answer's content is the text of the final one there."""
 _FINAL = re.compile(
     r"<\|channel\|>final(?:\s*<\|constrain\|>[^<]*)?<\|message\|>(.*?)(?=<\|(?:end|return|call|start|channel)\|>|\Z)",
     re.DOTALL,

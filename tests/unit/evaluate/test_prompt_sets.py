@@ -86,7 +86,7 @@ def test_a_conversation_goes_on_after_its_own_answers() -> None:
 def test_of_an_answer_in_channels_only_the_final_one_is_sent_back(written: str, wanted: str) -> None:
     tokenizer = SimpleNamespace(
         chat_template="{{ '<|start|>assistant<|channel|>final<|message|>' + message.content }}",
-        decode=lambda ids, skip_special_tokens: "" if skip_special_tokens else written,
+        decode=lambda _, skip_special_tokens: "" if skip_special_tokens else written,
     )
     assert prompts.said([1, 2], "analysisHm.assistantfinalSo.", tokenizer) == wanted
 
