@@ -31,9 +31,10 @@ def check(folder: Path, facts: TargetFacts) -> None:
     """
     absent = [name for name in (CONFIG, WEIGHTS) if not (folder / name).is_file()]
     if absent:
-        raise EvaluationError(
-            f"{folder} is no draft", why=f"it has no {' and no '.join(absent)}", fix=f"name {_likely(folder)}"
-        )
+        why = f"it has no {' and no '.join(absent)}"
+        if not folder.is_dir():
+            why = "it is a file" if folder.exists() else "nothing has that name"
+        raise EvaluationError(f"{folder} is no draft", why=why, fix=f"name {_likely(folder)}")
     try:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except ValueError as error:
@@ -46,6 +47,25 @@ def check(folder: Path, facts: TargetFacts) -> None:
     problems += [EvaluationError(f"{folder}: {text}", fix=again) for text in reading.read(folder).unloadable]
     if problems:
         raise ProblemsError(problems)
+
+
+def remarks(folder: Path, facts: TargetFacts, target: str | None) -> Iterator[str]:
+    """What is worth knowing of a checked draft before its numbers are read, and is no reason to refuse it.
+
+    Args:
+        folder: of the draft.
+        facts: of the target.
+        target: the target's repository, where it comes from one.
+    """
+    config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    named = _verifier(config).get("name_or_path")
+    if isinstance(named, str) and named and not _is_target(named, facts, target):
+        yield f"it names {named} as its target, this one is {target or facts.path}"
+    if not _aux_ids(config):
+        yield (
+            "it names no layers: vLLM takes those that it holds for usual, "
+            f"{list(layers.default_aux_ids(facts.num_layers))} in most targets of {facts.num_layers} layers"
+        )
 
 
 def layer_ids(folder: Path, facts: TargetFacts) -> list[int]:
@@ -91,10 +111,27 @@ def _problems(config: Mapping[str, Any], facts: TargetFacts) -> Iterator[str]:
         yield f"its vocabulary of {vocab} tokens is not the target's of {facts.vocab_size}"
     if isinstance(draft_vocab, int) and draft_vocab > facts.vocab_size:
         yield f"it drafts {draft_vocab} tokens, the target has {facts.vocab_size}"
+    architectures = _verifier(config).get("architectures")
+    if isinstance(architectures, list) and architectures and facts.architecture not in architectures:
+        yield f"it was trained for a {', '.join(map(str, architectures))}, the target is a {facts.architecture}"
     ids, meant = _aux_ids(config), _meant(config, facts)
     if any(not 0 <= number < facts.num_layers for number in meant):
         counted = f" (written {ids}, as SGLang counts)" if meant != ids else ""
         yield f"it fuses layers {meant}{counted}, the target has {facts.num_layers}"
+
+
+def _verifier(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a draft in speculators' layout says of its target."""
+    return _section(_section(config, "speculators_config"), "verifier")
+
+
+def _is_target(named: str, facts: TargetFacts, target: str | None) -> bool:
+    """Whether a draft's word for its target may be this one's: folders are copied to other places."""
+    ours = {target.casefold()} if target else set()
+    return named.casefold() in ours or named.rstrip("/").rpartition("/")[2].casefold() in {
+        facts.path.name.casefold(),
+        *(name.rpartition("/")[2] for name in ours),
+    }
 
 
 def _is_sglangs(config: Mapping[str, Any]) -> bool:

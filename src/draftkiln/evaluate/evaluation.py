@@ -53,6 +53,8 @@ def evaluate_draft(
     drafts.check(draft, context.facts)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / RESULT).unlink(missing_ok=True)  # of an earlier measurement: it says nothing of this one
+    for remark in drafts.remarks(draft, context.facts, getattr(recipe.target.source, "hub", None)):
+        terminal.line(f"evaluate: {draft}: {remark}")
     ids, serving = drafts.layer_ids(draft, context.facts), drafts.served(draft, context.facts, folder / "draft")
     if serving != draft:
         terminal.line(

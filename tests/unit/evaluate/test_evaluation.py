@@ -152,6 +152,10 @@ def test_an_engine_that_dies_in_the_middle_leaves_no_result_also_none_of_an_earl
         ),
         ({"draft_vocab_size": 500}, "drafts 500 tokens, the target has 100"),
         ({"eagle_aux_hidden_state_layer_ids": [2, 30, 58]}, "fuses layers [2, 30, 58], the target has 8"),
+        (
+            {"speculators_config": {"verifier": {"architectures": ["Qwen3ForCausalLM"]}}},
+            "trained for a Qwen3ForCausalLM, the target is a KimiK25ForConditionalGeneration",
+        ),
     ],
 )
 def test_a_draft_of_another_target_is_refused_before_an_engine_starts(context, draft, tmp_path, change, words):
@@ -180,6 +184,35 @@ def test_case_23_weights_that_do_not_load_are_told_before_an_engine_starts(conte
     assert [word in str(problem) for word, problem in zip(words, caught.value.problems, strict=True)] == [True] * len(
         words
     )
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("/elsewhere/target/", False),
+        ("moonshotai/Kimi-K2.5", True),
+        ("", False),
+    ],
+)
+def test_a_draft_that_names_another_target_of_the_same_sizes_is_measured_and_told(context, draft, named, told):
+    (draft / "config.json").write_text(
+        json.dumps(CONFIG | {"speculators_config": {"verifier": {"name_or_path": named}}})
+    )
+    found = list(drafts.remarks(draft, context.facts, None))
+    assert found == [f"it names {named} as its target, this one is {context.target}"] * told
+    assert list(drafts.remarks(draft, context.facts, "moonshotai/Kimi-K2.5")) == []
+
+
+def test_case_9_a_draft_that_names_no_layers_is_told_which_ones_vllm_takes(context, draft, tmp_path):
+    (draft / "config.json").write_text(json.dumps({key: CONFIG[key] for key in CONFIG if key != IDS}))
+    _, told = measured(context, draft, tmp_path / "out")
+    assert "it names no layers: vLLM takes those that it holds for usual, [2, 4, 5] in most targets of 8 layers" in told
+
+
+def test_a_name_that_nothing_has_is_told_as_such(context, tmp_path):
+    with pytest.raises(EvaluationError) as caught:
+        drafts.check(tmp_path / "nowhere", context.facts)
+    assert caught.value.why == "nothing has that name"
 
 
 def test_a_run_directory_named_as_a_draft_is_told_with_its_draft(context, tmp_path):
