@@ -85,7 +85,7 @@ def served(folder: Path, facts: TargetFacts, into: Path) -> Path:
     if not _is_sglangs(config) or not _aux_ids(config):
         return folder
     meant = {_IDS: _meant(config, facts)}
-    nested = {_NESTED: _section(config, _NESTED) | meant} if _section(config, _NESTED) else {}
+    nested = {_NESTED: {**_section(config, _NESTED), **meant}} if _section(config, _NESTED) else {}
     into.mkdir(parents=True)
     for file in folder.iterdir():
         if file.is_file() and file.name != CONFIG:

@@ -118,15 +118,26 @@ class Curve(logging.Handler):
             file.write(json.dumps(line) + "\n")
 
     def _refuse_not_finite(self, loss: float, step: int) -> None:
-        if math.isfinite(loss):
-            return
-        batch = self._schedule.batch(step - 1)
-        raise TrainingError(
-            f"the loss of step {step} is {loss}",
-            why=f"its batch were samples {', '.join(map(str, batch))}: rows of prepare/dataset, which "
-            "prepare/sources.jsonl traces to the data",
-            fix=f"lower train.lr, or look at these samples with `draftkiln show`; {state.kept(self._path.parent)}",
-        )
+        if not math.isfinite(loss):
+            raise no_number(f"the loss of step {step} is {loss}", step, self._schedule, self._path.parent)
+
+
+def no_number(what: str, step: int, schedule: Schedule, folder: Path) -> TrainingError:
+    """The error of a step, counted from 1, that gave something else than numbers.
+
+    Args:
+        what: that is none.
+        step: after which it was seen.
+        schedule: of the run.
+        folder: RUN/train.
+    """
+    batch = schedule.batch(step - 1)
+    return TrainingError(
+        what,
+        why=f"its batch were samples {', '.join(map(str, batch))}: rows of prepare/dataset, which "
+        "prepare/sources.jsonl traces to the data",
+        fix=f"lower train.lr, or look at these samples with `draftkiln show`; {state.kept(folder)}",
+    )
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:

@@ -100,7 +100,7 @@ def run(job: Job, planned: Schedule, ending: state.Asked, terminal: Terminal | N
 
     Raises:
         StopAskedError: the end was asked for, and the state is saved.
-        TrainingError: a loss is not a finite number.
+        TrainingError: a loss or a weight is not a finite number.
     """
     from speculators.train import cli
     from speculators.train.config import TrainConfig
@@ -125,7 +125,7 @@ def run(job: Job, planned: Schedule, ending: state.Asked, terminal: Terminal | N
         initial = warmstart.weights(warmstart.read(Path(job.init_from)))
     # The trainer's command line has no way to hand it another trainer.
     cli.Trainer = functools.partial(
-        SavingTrainer, saves=saves, steps=planned.steps, initial=initial, input_dropout=job.input_dropout
+        SavingTrainer, saves=saves, planned=planned, initial=initial, input_dropout=job.input_dropout
     )
     try:
         with _listening(curve):
