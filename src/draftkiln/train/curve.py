@@ -136,7 +136,8 @@ def no_number(what: str, step: int, schedule: Schedule, folder: Path) -> Trainin
         what,
         why=f"its batch were samples {', '.join(map(str, batch))}: rows of prepare/dataset, which "
         "prepare/sources.jsonl traces to the data",
-        fix=f"lower train.lr, or look at these samples with `draftkiln show`; {state.kept(folder)}",
+        fix=f"look at these samples with `draftkiln show`, or lower train.lr and remove {folder} to train anew; "
+        f"{state.kept(folder)}",
     )
 
 
