@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftkiln import durable
 from draftkiln.errors import TrainingError
-from draftkiln.train import state
+from draftkiln.train import inputs, state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -132,13 +132,15 @@ def no_number(what: str, step: int, schedule: Schedule, folder: Path) -> Trainin
         folder: RUN/train.
     """
     batch = schedule.batch(step - 1)
-    return TrainingError(
-        what,
-        why=f"its batch were samples {', '.join(map(str, batch))}: rows of prepare/dataset, which "
-        "prepare/sources.jsonl traces to the data",
-        fix=f"look at these samples with `draftkiln show`, or lower train.lr and remove {folder} to train anew; "
-        f"{state.kept(folder)}",
+    why = (
+        f"its batch were samples {', '.join(map(str, batch))}: rows of prepare/dataset, which prepare/sources.jsonl "
+        "traces to the data"
     )
+    fix = f"look at these samples with `draftkiln show`, or lower train.lr and remove {folder} to train anew"
+    if altered := inputs.altered(folder.parent / "extract", batch):
+        why += f"; the states of {', '.join(map(str, altered))} are not those that were validated"
+        fix = "run `draftkiln extract --check-existing full`, which makes them again, then validate and train"
+    return TrainingError(what, why=why, fix=f"{fix}; {state.kept(folder)}")
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:

@@ -134,6 +134,8 @@ def test_a_loss_that_is_no_number_stops_names_the_batch_and_keeps_the_state_befo
     with pytest.raises(TrainingError, match="the loss of step 3 is nan") as caught:
         _train(context, Terminal(io.StringIO()))
     assert f"samples {', '.join(map(str, batch))}: rows of prepare/dataset" in caught.value.why
+    assert f"the states of {', '.join(map(str, batch))} are not those that were validated" in caught.value.why
+    assert "draftkiln extract --check-existing full" in caught.value.fix
     assert caught.value.code == ExitCode.TRAINING
     assert [entry.name for entry in (tmp_path / "run" / "train" / "state").iterdir()] == ["2"]
     assert not list((tmp_path / "run" / "train" / "checkpoints").glob("*/model.safetensors"))
