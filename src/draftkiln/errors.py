@@ -5,11 +5,12 @@ One table (`ExitCode`) holds the exit codes; docs/errors.md is checked against i
 
 from __future__ import annotations
 
+import itertools
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 class ExitCode(IntEnum):
@@ -69,10 +70,16 @@ class ProblemsError(DraftkilnError):
     def __init__(self, problems: Sequence[DraftkilnError]) -> None:
         if not problems:
             raise ValueError("ProblemsError needs at least one problem")
-        count = len(problems)
-        super().__init__("\n".join(str(problem) for problem in problems) if count else "")
+        super().__init__("\n".join(_together(problems)))
         self.problems = tuple(problems)
         self.code = problems[0].code
+
+
+def _together(problems: Sequence[DraftkilnError]) -> Iterator[str]:
+    """The texts of several problems; what to do is said once for those in a row that want the same."""
+    for problem, following in itertools.zip_longest(problems, problems[1:]):
+        same = following is not None and following.fix == problem.fix
+        yield str(DraftkilnError(problem.what, why=problem.why) if same else problem)
 
 
 class UsageError(DraftkilnError):

@@ -44,6 +44,10 @@ OUTPUTS = {
 """Files of a stage that others read; samples of hidden states are in the manifest, model cards are written anew."""
 
 
+RESUMED = {"prepare": "answers.jsonl", "extract": "manifest.jsonl", "train": "state/*/position.json"}
+"""What an unfinished stage goes on from; while there is none, nothing binds it to the inputs that it was begun with."""
+
+
 class _Absent:
     def __repr__(self) -> str:
         return "nothing"
@@ -112,17 +116,31 @@ class RunDirectory:
             defaults: values of `inputs` that nobody asked for; a record made before they existed had the same.
 
         Raises:
-            RunDirectoryError: it was finished, or begun, with other inputs; the message names each difference.
+            RunDirectoryError: it was made with other inputs, or has something to go on from that was; the message names
+                each difference.
         """
         for name in ("stage.json", "begun.json"):
             file = self.path / stage / name
-            if file.exists():
+            if file.exists() and (name == "stage.json" or self._can_go_on(stage)):
                 record = read_json(file)
-                _refuse_changes(f"{self.path}: stage {stage}", filled(record["inputs"], defaults), inputs)
+                self._refuse_changes(stage, filled(record["inputs"], defaults), inputs)
                 if name == "stage.json":
                     results: dict[str, Any] = record["results"]
                     return results
         return None
+
+    def _can_go_on(self, stage: str) -> bool:
+        return stage in RESUMED and any((self.path / stage).glob(RESUMED[stage]))
+
+    def _refuse_changes(self, stage: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        changed = list(differences(before, now))
+        if changed:
+            raise RunDirectoryError(
+                f"{self.path}: stage {stage} was made from other inputs",
+                why="; ".join(changed),
+                fix="name a new --run directory, go back to the inputs of this one, or remove "
+                f"{self.path / stage} to do this stage anew (those before it stay good)",
+            )
 
     def begin(self, stage: str, inputs: Mapping[str, Any]) -> None:
         """Record the inputs of a stage before its first output, so that a resume can compare them."""
@@ -199,16 +217,6 @@ def read_json(file: Path) -> dict[str, Any]:
             f"cannot read {file}", why="it is not a JSON object", fix="restore it or name a new run directory"
         )
     return value
-
-
-def _refuse_changes(where: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    changed = list(differences(before, now))
-    if changed:
-        raise RunDirectoryError(
-            f"{where} was made from other inputs",
-            why="; ".join(changed),
-            fix="name a new --run directory, or go back to the inputs of this one",
-        )
 
 
 def filled(recorded: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

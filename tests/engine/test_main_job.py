@@ -3,14 +3,13 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from safetensors import safe_open
 
+from commandline import draftkiln
 from draftkiln.errors import ExitCode
 from draftkiln.extract import manifest, samples
 
@@ -38,11 +37,6 @@ def recipe(**changes):
             place = place[section]
         place[key] = value
     return content
-
-
-def draftkiln(*arguments, stdin=subprocess.DEVNULL):
-    command = [sys.executable, "-m", "draftkiln", *map(str, arguments)]
-    return subprocess.run(command, stdin=stdin, capture_output=True, text=True, check=False, env=os.environ)
 
 
 def stage(name, file, run):

@@ -1,15 +1,13 @@
 """Two real vLLM engines on this CPU as Ray actors: one manifest, samples that validate, as one host makes them."""
 
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
+import commandline
 from draftkiln.extract import manifest, samples
 
 pytestmark = pytest.mark.engine
@@ -18,14 +16,7 @@ SAMPLES, TOKENS = 48, 96
 
 
 def draftkiln(*words):
-    done = subprocess.run(
-        [sys.executable, "-m", "draftkiln", *map(str, words)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "DRAFTKILN_STACK": ""},
-    )
+    done = commandline.draftkiln(*words, DRAFTKILN_STACK="")
     assert done.returncode == 0, done.stderr + done.stdout
     return done.stdout
 

@@ -20,3 +20,15 @@ def test_all_problems_are_told_at_once():
     error = ProblemsError([RecipeError("one"), RecipeError("two")])
     assert str(error) == "one\ntwo"
     assert error.code == ExitCode.RECIPE
+
+
+def test_what_to_do_is_said_once_for_problems_in_a_row_that_want_the_same():
+    problems = [
+        RecipeError("one", why="a", fix="mend it"),
+        RecipeError("two", fix="mend it"),
+        RecipeError("three", fix="leave it out"),
+        RecipeError("four"),
+    ]
+    assert str(ProblemsError(problems)).splitlines() == [
+        "one", "  why: a", "two", "  do:  mend it", "three", "  do:  leave it out", "four"
+    ]  # fmt: skip

@@ -36,6 +36,7 @@ def test_case_28_changed_inputs_are_refused_by_naming_each(tmp_path, finish):
     run = RunDirectory.open(tmp_path / "run", "tiny")
     before = {"data": "x", "layers": [2, 4, 5], "gone": 1}
     run.begin("extract", before)
+    (run.path / "extract" / "manifest.jsonl").touch()
     if finish:
         run.finish("extract", before, {})
     with pytest.raises(RunDirectoryError) as caught:
@@ -43,6 +44,27 @@ def test_case_28_changed_inputs_are_refused_by_naming_each(tmp_path, finish):
     for word in ("data: 'x' before, 'y' now", "gone", "new"):
         assert word in caught.value.why
     assert "layers" not in caught.value.why
+
+
+@pytest.mark.parametrize(
+    ("stage", "kept"),
+    [
+        ("prepare", "answers.jsonl"),
+        ("extract", "manifest.jsonl"),
+        ("train", "state/12/position.json"),
+        ("export", None),
+    ],
+)
+def test_a_stage_that_was_begun_and_kept_nothing_is_bound_to_no_inputs(tmp_path, stage, kept):
+    run = RunDirectory.open(tmp_path / "run", "tiny")
+    run.begin(stage, {"init_from": "a broken one"})
+    assert run.finished(stage, {"init_from": "a good one"}) is None
+    if kept is not None:
+        (run.path / stage / kept).parent.mkdir(parents=True, exist_ok=True)
+        (run.path / stage / kept).touch()
+        with pytest.raises(RunDirectoryError, match="was made from other inputs") as caught:
+            run.finished(stage, {"init_from": "a good one"})
+        assert f"or remove {run.path / stage} to do this stage anew" in caught.value.fix
 
 
 def test_a_stage_that_needs_an_unfinished_one_says_which(tmp_path):

@@ -25,7 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--draft",
         type=Path,
         metavar="DIR",
-        help="measure this draft instead of the run's own; its numbers are printed and kept beside the run's",
+        help="measure this draft instead of the run's own, in vLLM's or SGLang's layout; its numbers are printed "
+        "and kept beside the run's",
     )
     parser.add_argument(
         "--fail-under", type=_length, metavar="X", help="exit code 14 when a set's acceptance length is below X"

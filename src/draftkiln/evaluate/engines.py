@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from draftkiln.stagelog import Terminal
 
-_KEPT_VERSION = 4
+_KEPT_VERSION = 5
 """Of the file that keeps the target's own answers."""
 _POLL_S = 0.1
 _SIGNALLED = 128

@@ -53,13 +53,20 @@ def evaluate_draft(
     drafts.check(draft, context.facts)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / RESULT).unlink(missing_ok=True)  # of an earlier measurement: it says nothing of this one
+    for remark in drafts.remarks(draft, context.facts, getattr(recipe.target.source, "hub", None)):
+        terminal.line(f"evaluate: {draft}: {remark}")
+    ids, serving = drafts.layer_ids(draft, context.facts), drafts.served(draft, context.facts, folder / "draft")
+    if serving != draft:
+        terminal.line(
+            f"evaluate: {draft} is in SGLang's layout; its layers, {ids} as vLLM counts, are named so in {serving}"
+        )
     files = _prompt_files(recipe, context.run.path, terminal)
     tokenizer = functools.cache(lambda: _tokenizer(context))  # seconds, and prompts of `prepare` do without it
     arguments = dict(recipe.target.template_arguments)
     sets = {file.name: prompts.questions(file.prompts, tokenizer, arguments) for file in files}
     job = Job(
         target=str(context.target),
-        draft=str(draft.absolute()),
+        draft=str(serving.absolute()),
         num_draft_tokens=asked.num_draft_tokens,
         sets=list(sets.items()),
         samplings=[GREEDY, *(Sampling(one.temperature, one.top_p, one.seed) for one in asked.sampled)],
@@ -87,6 +94,7 @@ def evaluate_draft(
     provenance = {
         "draft_sha256": durable.sha256_file(draft / drafts.WEIGHTS),
         "draft_config_sha256": durable.sha256_file(draft / drafts.CONFIG),
+        "draft_layer_ids": ids,
         "prompts_sha256": reports[0]["prompts_sha256"],
         "target_config_sha256": durable.sha256_file(context.target / "config.json"),
         "stack": context.stack,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,12 @@ HELD_OUT = "held_out.jsonl"
 """What `prepare` writes."""
 _MOST_TOLD = 20
 _PREPARE = "run `draftkiln prepare` with data.held_out above 0"
+_HARMONY = "<|channel|>final<|message|>"
+"""In a chat template whose answers have channels (gpt-oss); an answer's content is the text of the final one there."""
+_FINAL = re.compile(
+    r"<\|channel\|>final(?:\s*<\|constrain\|>[^<]*)?<\|message\|>(.*?)(?=<\|(?:end|return|call|start|channel)\|>|\Z)",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -117,6 +124,23 @@ def written_out(messages: list[dict[str, str]], tokenizer: Any, template_argumen
         messages, add_generation_prompt=True, tokenize=True, return_dict=False, **template_arguments
     )
     return [int(token) for token in ids]
+
+
+def said(ids: Sequence[int], text: str, tokenizer: Any) -> str:
+    """What an answer says, as a chat client sends it back in the next turn.
+
+    Args:
+        ids: of the answer.
+        text: of the same, as the engine writes it: without special tokens.
+        tokenizer: the target's.
+
+    Returns:
+        `text`; of an answer in channels the final one, empty where it was cut before that.
+    """
+    if _HARMONY not in str(getattr(tokenizer, "chat_template", None) or ""):
+        return text
+    final = _FINAL.findall(tokenizer.decode(list(ids), skip_special_tokens=False))
+    return str(final[-1]) if final else ""
 
 
 def with_answers(messages: list[dict[str, str]], answers: Sequence[str], then: Sequence[str]) -> list[dict[str, str]]:

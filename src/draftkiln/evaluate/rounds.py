@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from draftkiln.evaluate.job import Round
-from draftkiln.evaluate.prompts import with_answers, written_out
+from draftkiln.evaluate.prompts import said, with_answers, written_out
 
 if TYPE_CHECKING:
     from draftkiln.evaluate.job import Job, Question, Sampling
@@ -44,10 +44,12 @@ def ask(engine: Any, job: Job, place: int, sampling: Sampling) -> Round:
         began = time.monotonic()
         made = engine.generate(prompts, parameters, use_tqdm=False)
         seconds += time.monotonic() - began
-        for number, one in zip(asked, made, strict=True):
-            outputs[number].append(list(one.outputs[0].token_ids))
-            texts[number].append(one.outputs[0].text)
+        answers = {number: one.outputs[0] for number, one in zip(asked, made, strict=True)}
+        for number, answer in answers.items():
+            outputs[number].append(list(answer.token_ids))
         left = [number for number in asked if len(outputs[number]) <= len(questions[number].then)]
+        for number in left:
+            texts[number].append(said(outputs[number][-1], answers[number].text, _tokenizer(job)))
         asked = {number: _next_turn(job, name, number, questions[number], texts[number]) for number in left}
     counters = _difference(_counters(engine), before) if job.draft else {}
     return Round(name, sampling, outputs, seconds, counters)

@@ -116,6 +116,13 @@ def read(folder: Path) -> Draft:
     return Draft(folder, config or {}, tensors, files, (*problems, *unloadable), tuple(unloadable))
 
 
+def file_problems(folder: Path) -> list[str]:
+    """What keeps the weights of a draft's folder from being read at all, whatever tensors they are."""
+    problems: list[str] = []
+    _weights(folder, problems)
+    return problems
+
+
 def format_of(config: Mapping[str, Any], tensors: check.Header) -> str:
     """Which of the two layouts config and tensor names are of."""
     if config.get("speculators_model_type") or config.get("speculators_config"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import shutil
 import statistics
@@ -29,6 +30,8 @@ _STEPS, _ROUNDS = 24, 2
 _WARM = 3
 """Steps left out of the pace."""
 _LOOK_SECONDS = 0.02
+_TIMES = slice(11, 15)
+"""Of the fields of /proc/PID/stat behind the name: user and system time, own and of ended children."""
 _BY_HAND = """
 import json, logging, sys
 
@@ -60,11 +63,13 @@ class Measured:
         start_seconds: from the start of the process to its first step.
         losses: of each step.
         pace: tokens a second of each step.
+        processor_seconds: of all cores until the first step was done; other work on the machine changes it little.
     """
 
     start_seconds: float
     losses: list[float]
     pace: list[float]
+    processor_seconds: float = 0.0
 
     @property
     def median_pace(self) -> float:
@@ -104,9 +109,16 @@ def main(arguments: argparse.Namespace) -> int:
 def _alternated(
     recipe: Recipe, run: Path, folder: Path, steps: int, rounds: int
 ) -> tuple[list[Measured], list[Measured]]:
-    """The two by turns, the other one first in each second round: a machine is seldom as fast all the time."""
+    """The two by turns, the other one first in each second round: a machine is seldom as fast all the time.
+
+    Both are run once before, a single step: the first one would read all that they import from the disk.
+    """
     ours: list[Measured] = []
     theirs: list[Measured] = []
+    warm = folder / "warm"
+    warm.mkdir()
+    by_stage(recipe, run, warm, 1)
+    by_hand(warm / "run" / "train", folder / "warm-by-hand")
     for place in range(rounds):
         stage, hand = folder / f"stage-{place}", folder / f"by-hand-{place}"
         stage.mkdir()
@@ -161,24 +173,34 @@ def _measure(command: Sequence[str], lines: Path, log: Path, variables: Mapping[
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=variables
         )
-        start = None
+        start, processor = None, 0.0
         while process.poll() is None:
             if start is None and (first := next(curve.read(lines), None)) is not None:
-                start = time.monotonic() - began - first["seconds"]
+                start, processor = time.monotonic() - began - first["seconds"], _processor_seconds(process.pid)
             time.sleep(_LOOK_SECONDS)
     if process.returncode or start is None:
         last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:]
         raise TrainingError(f"a training ended with code {process.returncode}", why="\n".join(last))
     steps = [line for line in curve.read(lines) if not line.get("validation")]
-    return Measured(start, [line["loss"] for line in steps], [line["tokens_per_second"] for line in steps])
+    losses, pace = ([line[key] for line in steps] for key in ("loss", "tokens_per_second"))
+    return Measured(start, losses, pace, processor)
+
+
+def _processor_seconds(process: int) -> float:
+    """What a process and its ended children took of all cores; 0 where it has ended."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[_TIMES])) / os.sysconf("SC_CLK_TCK")
 
 
 def summary(ours: Sequence[Measured], theirs: Sequence[Measured]) -> dict[str, Any]:
     """Medians over the rounds, and the largest difference of two losses of one step."""
-    start = [statistics.median(one.start_seconds for one in side) for side in (ours, theirs)]
-    pace = [
-        statistics.median(statistics.median(one.pace[_WARM:] or one.pace) for one in side) for side in (ours, theirs)
-    ]
+    start, processor, pace = (
+        [statistics.median(map(figure, side)) for side in (ours, theirs)]
+        for figure in map(operator.attrgetter, ("start_seconds", "processor_seconds", "median_pace"))
+    )
     apart = [
         abs(mine - other) for one, two in zip(ours, theirs, strict=True)
         for mine, other in zip(one.losses, two.losses, strict=True)
@@ -189,6 +211,7 @@ def summary(ours: Sequence[Measured], theirs: Sequence[Measured]) -> dict[str, A
         "largest_loss_difference": max(apart),
         "start_seconds": {"draftkiln": round(start[0], 1), "speculators": round(start[1], 1)},
         "start_overhead_seconds": round(start[0] - start[1], 1),
+        "processor_seconds": {"draftkiln": round(processor[0], 1), "speculators": round(processor[1], 1)},
         "tokens_per_second": {"draftkiln": round(pace[0], 1), "speculators": round(pace[1], 1)},
         "ratio": round(pace[0] / pace[1], 3),
     }
@@ -196,11 +219,12 @@ def summary(ours: Sequence[Measured], theirs: Sequence[Measured]) -> dict[str, A
 
 def table(found: Mapping[str, Any]) -> list[str]:
     """The figures as lines."""
-    start, pace = found["start_seconds"], found["tokens_per_second"]
+    start, processor, pace = (found[key] for key in ("start_seconds", "processor_seconds", "tokens_per_second"))
     return [
         f"{found['steps']} steps, {found['rounds']} times each, by turns",
         f"{'':<27} {'draftkiln train':>15} {'speculators train':>19}",
         f"from start to first step, s {start['draftkiln']:>15} {start['speculators']:>19}",
+        f"processor s until it is done {processor['draftkiln']:>14} {processor['speculators']:>19}",
         f"tokens/s of a step, median  {pace['draftkiln']:>15} {pace['speculators']:>19}",
         f"ratio of tokens/s: {found['ratio']}; overhead at start: {found['start_overhead_seconds']} s",
         f"largest difference of a loss: {found['largest_loss_difference']:.2e}",

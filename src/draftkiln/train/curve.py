@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftkiln import durable
 from draftkiln.errors import TrainingError
-from draftkiln.train import state
+from draftkiln.train import inputs, state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -118,15 +118,29 @@ class Curve(logging.Handler):
             file.write(json.dumps(line) + "\n")
 
     def _refuse_not_finite(self, loss: float, step: int) -> None:
-        if math.isfinite(loss):
-            return
-        batch = self._schedule.batch(step - 1)
-        raise TrainingError(
-            f"the loss of step {step} is {loss}",
-            why=f"its batch were samples {', '.join(map(str, batch))}: rows of prepare/dataset, which "
-            "prepare/sources.jsonl traces to the data",
-            fix=f"lower train.lr, or look at these samples with `draftkiln show`; {state.kept(self._path.parent)}",
-        )
+        if not math.isfinite(loss):
+            raise no_number(f"the loss of step {step} is {loss}", step, self._schedule, self._path.parent)
+
+
+def no_number(what: str, step: int, schedule: Schedule, folder: Path) -> TrainingError:
+    """The error of a step, counted from 1, that gave something else than numbers.
+
+    Args:
+        what: that is none.
+        step: after which it was seen.
+        schedule: of the run.
+        folder: RUN/train.
+    """
+    batch = schedule.batch(step - 1)
+    why = (
+        f"its batch were samples {', '.join(map(str, batch))}: rows of prepare/dataset, which prepare/sources.jsonl "
+        "traces to the data"
+    )
+    fix = f"look at these samples with `draftkiln show`, or lower train.lr and remove {folder} to train anew"
+    if altered := inputs.altered(folder.parent / "extract", batch):
+        why += f"; the states of {', '.join(map(str, altered))} are not those that were validated"
+        fix = "run `draftkiln extract --check-existing full`, which makes them again, then validate and train"
+    return TrainingError(what, why=why, fix=f"{fix}; {state.kept(folder)}")
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:

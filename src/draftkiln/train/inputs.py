@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from draftkiln import durable
-from draftkiln.errors import DataError, ProblemsError
+from draftkiln.errors import DataError, ProblemsError, RunDirectoryError
+from draftkiln.extract import manifest, samples
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
 PRE_NORM = "pre-norm"
 
@@ -137,6 +139,31 @@ def refuse_not_validated(
             why="the extraction was taken up again since",
             fix=f"finish it with `draftkiln extract`, then {fix}",
         )
+
+
+def altered(extract: Path, indices: Iterable[int]) -> list[int]:
+    """Which of these samples' files are not as their receipts say; none where nothing tells.
+
+    Args:
+        extract: RUN/extract.
+        indices: of samples; each file is read as a whole.
+    """
+    try:
+        receipts = manifest.read(extract / manifest.FILE, mend=False).receipts
+    except RunDirectoryError:
+        return []
+    return [
+        index
+        for index in indices
+        if index in receipts and _checksum(extract / samples.FOLDER / samples.name(index)) != receipts[index].checksum
+    ]
+
+
+def _checksum(file: Path) -> str | None:
+    try:
+        return samples.checksum(file)
+    except OSError:
+        return None
 
 
 def refuse_other_tokenizer(recorded: Mapping[str, str] | None, now: Mapping[str, str]) -> None:

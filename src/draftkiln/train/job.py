@@ -98,7 +98,7 @@ def run(job: Job, planned: Schedule, ending: state.Asked, terminal: Terminal | N
 
     Raises:
         StopAskedError: the end was asked for, and the state is saved.
-        TrainingError: a loss is not a finite number.
+        TrainingError: a loss or a weight is not a finite number.
     """
     from speculators.train import cli
     from speculators.train.config import TrainConfig
@@ -122,7 +122,7 @@ def run(job: Job, planned: Schedule, ending: state.Asked, terminal: Terminal | N
     if job.init_from is not None and begin is None:
         initial = warmstart.weights(warmstart.read(Path(job.init_from)))
     # The trainer's command line has no way to hand it another trainer.
-    cli.Trainer = functools.partial(SavingTrainer, saves=saves, steps=planned.steps, initial=initial)
+    cli.Trainer = functools.partial(SavingTrainer, saves=saves, planned=planned, initial=initial)
     try:
         with _listening(curve):
             cli.main(TrainConfig.from_flat(job.settings))

@@ -17,12 +17,14 @@ import torch.distributed as dist
 from speculators.train.trainer import Trainer
 
 from draftkiln.train import warmstart
+from draftkiln.train.curve import no_number
 from draftkiln.train.state import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from draftkiln.train.schedule import Schedule
     from draftkiln.train.state import Saves
 
 _ALL = 1 << 60
@@ -42,16 +44,16 @@ class SavingTrainer(Trainer):  # type: ignore[misc] # speculators has no types w
 
     Args:
         saves: when and where to, and the position to go on from.
-        steps: optimizer steps of the whole run.
+        planned: the steps of the whole run.
         initial: weights of a published draft to start from, by the trainer's names.
     """
 
     checkpointer: Any
 
     def __init__(
-        self, *arguments: Any, saves: Saves, steps: int, initial: dict[str, torch.Tensor] | None, **named: Any
+        self, *arguments: Any, saves: Saves, planned: Schedule, initial: dict[str, torch.Tensor] | None, **named: Any
     ) -> None:
-        self._saves, self._steps, self._initial = saves, steps, initial
+        self._saves, self._planned, self._steps, self._initial = saves, planned, planned.steps, initial
         self._epoch = self._epoch_steps = 0
         super().__init__(*arguments, **named)
 
@@ -107,6 +109,7 @@ class SavingTrainer(Trainer):  # type: ignore[misc] # speculators has no types w
         """Write the draft after the last epoch, in bfloat16; what a resume needs is saved elsewhere."""
         del local_step
         if epoch == self.config.num_epochs - 1:
+            self._refuse_weights_that_are_no_numbers()
             optimizers = self.optimizers if self.config.fsdp_shard else []
             self._final.save_checkpoint(self.model, optimizers, epoch)
 
@@ -140,6 +143,7 @@ class SavingTrainer(Trainer):  # type: ignore[misc] # speculators has no types w
         return _Order(int(told.item()))
 
     def _save(self) -> None:
+        self._refuse_weights_that_are_no_numbers()
         name = self._saves.temporary(self.global_step)
         folder = self._saves.folder / name
         if self.rank == 0:
@@ -154,6 +158,23 @@ class SavingTrainer(Trainer):  # type: ignore[misc] # speculators has no types w
             done = Position(self.global_step, self._epoch, self._epoch_steps, self._saves.seconds())
             self._saves.publish(done)
         self._wait()
+
+    def _refuse_weights_that_are_no_numbers(self) -> None:
+        """Keep the state before this one: a gradient that overflows spoils all weights after a loss that was a number.
+
+        Raises:
+            TrainingError: naming the weights and the last step's batch.
+        """
+        # Of a weight that is spread over devices, the part that is here.
+        here = ((name, getattr(weight, "to_local", lambda weight=weight: weight)()) for name, weight in self._trained())
+        wrong = [name for name, weight in here if not weight.isfinite().all()]
+        if wrong:
+            more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+            what = f"weight {wrong[0]}{more} holds values that are no numbers after step {self.global_step}"
+            raise no_number(what, self.global_step, self._planned, self._saves.folder.parent)
+
+    def _trained(self) -> list[tuple[str, torch.Tensor]]:
+        return [(name, weight.detach()) for name, weight in self.model.named_parameters() if weight.requires_grad]
 
     def _wait(self) -> None:
         if self.is_distributed:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from draftkiln import durable, layers
-from draftkiln.errors import ProblemsError, TrainingError
-from draftkiln.export import check, layout
+from draftkiln.errors import ProblemsError, RunDirectoryError, TrainingError
+from draftkiln.export import check, layout, reading
 from draftkiln.extract import samples
 from draftkiln.recipe.model import HubDraft, HubTarget
 from draftkiln.rundir import read_json
@@ -99,6 +99,7 @@ def read(folder: Path) -> Published:
 
     Raises:
         TrainingError: it holds no draft that this project can train on.
+        ProblemsError: of `TrainingError`s, one a file of weights that cannot be read.
     """
     if not (folder / "config.json").is_file():
         raise TrainingError(
@@ -106,7 +107,12 @@ def read(folder: Path) -> Published:
             why="there is no config.json",
             fix="name the folder that has config.json and the weights",
         )
-    config = read_json(folder / "config.json")
+    try:
+        config = read_json(folder / "config.json")
+    except RunDirectoryError as error:
+        raise TrainingError(f"train.init_from: {error.what}", why=error.why, fix=_AGAIN) from error
+    if unreadable := reading.file_problems(folder):
+        raise ProblemsError([TrainingError(f"train.init_from: {folder}: {text}", fix=_AGAIN) for text in unreadable])
     files = {_own_name(name): (name, folder / file) for name, file in verifier.weight_map(folder).items()}
     return Published(folder, config.get("transformer_layer_config") or config, config, files)
 
@@ -198,6 +204,7 @@ def apply(model: Any, initial: Mapping[str, torch.Tensor]) -> None:
             there[name].copy_(values)
 
 
+_AGAIN = "fetch or copy the draft again; `draftkiln inspect` shows all that is wrong with its folder"
 _FIX = "name a draft of this target, change the recipe to the draft's values, or leave train.init_from out"
 
 

@@ -1,32 +1,19 @@
 """States beside those of vLLM itself: the build that extracted, unpatched, and a later one that serves drafts."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 
+from commandline import draftkiln
 from draftkiln.errors import ExitCode
 from draftkiln.extract import manifest, samples
 
 pytestmark = pytest.mark.engine
 ROOT = Path(__file__).parents[3]
 SERVING = "spec0.9.0-vllm0.32.0-cpu"
-
-
-def draftkiln(*words):
-    return subprocess.run(
-        [sys.executable, "-m", "draftkiln", *map(str, words)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ,
-    )
 
 
 @pytest.fixture(scope="module")

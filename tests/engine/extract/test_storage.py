@@ -1,32 +1,20 @@
 """FP8 storage, shards and the comparison of ranks on the real engine."""
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from commandline import draftkiln
 from draftkiln.extract import manifest, samples, top_tokens
 from draftkiln.stack import environment
 
 pytestmark = pytest.mark.engine
 ROOT = Path(__file__).parents[3]
 SAMPLES, TOKENS = 24, 96
-
-
-def draftkiln(*words, **more):
-    return subprocess.run(
-        [sys.executable, "-m", "draftkiln", *map(str, words)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **more},
-    )
 
 
 def recipe(folder, **sections):

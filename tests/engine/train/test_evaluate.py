@@ -117,6 +117,19 @@ def test_a_running_server_gives_the_same_acceptance_through_its_counters(
     assert report["vllm"].startswith("0.")
 
 
+def test_case_9_the_folder_for_sglang_is_accepted_like_the_one_for_vllm(
+    small: Any, evaluated: dict[str, Any], asked: Path, tmp_path: Path
+) -> None:
+    folder = small.path / "export" / "sglang"
+    written = json.loads((folder / "config.json").read_text())["eagle_config"]["eagle_aux_hidden_state_layer_ids"]
+    context = small.context(evaluate__sets=sets(asked))
+    found = evaluate_draft(context, Terminal(io.StringIO()), folder, tmp_path / "other")
+    report = json.loads((tmp_path / "other" / "result.json").read_text())
+    assert (written, report["draft_layer_ids"]) == ([1, 3, 4], [2, 4, 5])
+    for key in ("acceptance_length", "acceptance_per_position", "drafts", "tokens", "lossless"):
+        assert found[key] == evaluated[key]
+
+
 def test_a_draft_that_does_not_load_is_one_line_of_cause(
     small: Any, evaluated: dict[str, Any], asked: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

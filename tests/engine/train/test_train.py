@@ -134,6 +134,34 @@ def test_a_loss_that_is_no_number_stops_names_the_batch_and_keeps_the_state_befo
     with pytest.raises(TrainingError, match="the loss of step 3 is nan") as caught:
         _train(context, Terminal(io.StringIO()))
     assert f"samples {', '.join(map(str, batch))}: rows of prepare/dataset" in caught.value.why
+    assert f"the states of {', '.join(map(str, batch))} are not those that were validated" in caught.value.why
+    assert "draftkiln extract --check-existing full" in caught.value.fix
     assert caught.value.code == ExitCode.TRAINING
     assert [entry.name for entry in (tmp_path / "run" / "train" / "state").iterdir()] == ["2"]
     assert not list((tmp_path / "run" / "train" / "checkpoints").glob("*/model.safetensors"))
+
+
+@pytest.mark.parametrize("step", [2, 4])
+def test_weights_that_are_no_numbers_replace_no_state_and_become_no_draft(
+    small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    from draftkiln.train.loop import SavingTrainer
+
+    for stage in ("prepare", "extract", "validate"):
+        (tmp_path / stage).symlink_to(small.path / stage, target_is_directory=True)
+    context = type(small)(tmp_path, small.target).context(train__max_steps=4, train__save_steps=1)
+
+    def overflow(self: Any) -> None:
+        SavingTrainer.__base__._optimizers_step(self)
+        if self.global_step == step - 1:
+            with torch.no_grad():
+                self.model.get_parameter("fc.weight")[3, 5] = torch.inf
+
+    monkeypatch.setattr(SavingTrainer, "_optimizers_step", overflow)
+    told = f"weight fc.weight holds values that are no numbers after step {step}"
+    with pytest.raises(TrainingError, match=told) as caught:
+        _train(context, Terminal(io.StringIO()))
+    assert "its batch were samples" in caught.value.why
+    assert f"the state after step {step - 1} is kept" in caught.value.fix
+    assert [entry.name for entry in (tmp_path / "train" / "state").iterdir()] == [str(step - 1)]
+    assert not list((tmp_path / "train" / "checkpoints").glob("*/model.safetensors"))

@@ -152,6 +152,10 @@ def test_an_engine_that_dies_in_the_middle_leaves_no_result_also_none_of_an_earl
         ),
         ({"draft_vocab_size": 500}, "drafts 500 tokens, the target has 100"),
         ({"eagle_aux_hidden_state_layer_ids": [2, 30, 58]}, "fuses layers [2, 30, 58], the target has 8"),
+        (
+            {"speculators_config": {"verifier": {"architectures": ["Qwen3ForCausalLM"]}}},
+            "trained for a Qwen3ForCausalLM, the target is a KimiK25ForConditionalGeneration",
+        ),
     ],
 )
 def test_a_draft_of_another_target_is_refused_before_an_engine_starts(context, draft, tmp_path, change, words):
@@ -182,6 +186,35 @@ def test_case_23_weights_that_do_not_load_are_told_before_an_engine_starts(conte
     )
 
 
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("/elsewhere/target/", False),
+        ("moonshotai/Kimi-K2.5", True),
+        ("", False),
+    ],
+)
+def test_a_draft_that_names_another_target_of_the_same_sizes_is_measured_and_told(context, draft, named, told):
+    (draft / "config.json").write_text(
+        json.dumps(CONFIG | {"speculators_config": {"verifier": {"name_or_path": named}}})
+    )
+    found = list(drafts.remarks(draft, context.facts, None))
+    assert found == [f"it names {named} as its target, this one is {context.target}"] * told
+    assert list(drafts.remarks(draft, context.facts, "moonshotai/Kimi-K2.5")) == []
+
+
+def test_case_9_a_draft_that_names_no_layers_is_told_which_ones_vllm_takes(context, draft, tmp_path):
+    (draft / "config.json").write_text(json.dumps({key: CONFIG[key] for key in CONFIG if key != IDS}))
+    _, told = measured(context, draft, tmp_path / "out")
+    assert "it names no layers: vLLM takes those that it holds for usual, [2, 4, 5] in most targets of 8 layers" in told
+
+
+def test_a_name_that_nothing_has_is_told_as_such(context, tmp_path):
+    with pytest.raises(EvaluationError) as caught:
+        drafts.check(tmp_path / "nowhere", context.facts)
+    assert caught.value.why == "nothing has that name"
+
+
 def test_a_run_directory_named_as_a_draft_is_told_with_its_draft(context, tmp_path):
     (tmp_path / "other" / "export" / "vllm").mkdir(parents=True)
     with pytest.raises(EvaluationError, match=r"other is no draft") as caught:
@@ -189,21 +222,49 @@ def test_a_run_directory_named_as_a_draft_is_told_with_its_draft(context, tmp_pa
     assert "other/export/vllm, the draft of this run" in str(caught.value)
 
 
-def test_a_draft_in_the_layout_of_sglang_is_taken(draft, context):
-    config = {**LAYER, "draft_vocab_size": 50}
-    write_weights(
-        draft, {layout.sglang_name(name): shape for name, shape in layout.tensors(layout.Sizes.of(CONFIG)).items()}
-    )
-    config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [2, 4, 5]}
-    (draft / "config.json").write_text(json.dumps(config))
-    drafts.check(draft, context.facts)
+IDS = "eagle_aux_hidden_state_layer_ids"
 
 
-def test_case_9_a_draft_whose_layers_are_counted_otherwise_is_not_fed_the_states_of_others(draft, context):
-    config = {**LAYER, "draft_vocab_size": 50}
-    config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [1, 3, 4]}
-    (draft / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ProblemsError, match=r"names layers \[1, 3, 4\] as SGLang counts, which are \[2, 4, 5\] here"):
+def in_sglangs_layout(draft: Path, ids: list[int], *, nested: bool = True) -> None:
+    names = layout.tensors(layout.Sizes.of(CONFIG))
+    write_weights(draft, {layout.sglang_name(name): shape for name, shape in names.items()})
+    named = {"eagle_config": {IDS: ids, "use_aux_hidden_state": True}} if nested else {IDS: ids}
+    (draft / "config.json").write_text(json.dumps({**LAYER, "draft_vocab_size": 50, **named}))
+
+
+@pytest.mark.parametrize("nested", [True, False])
+@pytest.mark.parametrize(
+    ("architecture", "ids"), [("KimiK25ForConditionalGeneration", [1, 3, 4]), ("GptOssForCausalLM", [2, 4, 5])]
+)
+def test_case_9_a_draft_in_the_layout_of_sglang_is_served_with_the_states_that_it_was_trained_on(
+    draft, context, tmp_path, architecture, ids, nested
+):
+    context.facts.architecture = architecture
+    in_sglangs_layout(draft, ids, nested=nested)
+    before = (draft / "config.json").read_bytes()
+    _, told = measured(context, draft, tmp_path / "out")
+    job = json.loads((tmp_path / "out" / "drafted-job.json").read_text())
+    serving = tmp_path / "out" / "draft"
+    assert job["draft"] == str(serving)
+    config = json.loads((serving / "config.json").read_text())
+    assert config[IDS] == [2, 4, 5]
+    assert config.get("eagle_config", {IDS: [2, 4, 5]})[IDS] == [2, 4, 5]
+    assert (serving / "model.safetensors").samefile(draft / "model.safetensors")
+    assert (draft / "config.json").read_bytes() == before
+    assert f"{draft} is in SGLang's layout; its layers, [2, 4, 5] as vLLM counts" in told
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["draft_layer_ids"] == [2, 4, 5]
+
+
+def test_a_draft_in_speculators_layout_is_served_as_it_lies_also_after_another_one(draft, context, tmp_path):
+    (tmp_path / "out" / "draft").mkdir(parents=True)
+    measured(context, draft, tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "drafted-job.json").read_text())["draft"] == str(draft)
+    assert not (tmp_path / "out" / "draft").exists()
+
+
+def test_layers_that_sglang_counts_beyond_the_target_are_told_in_both_ways(draft, context):
+    in_sglangs_layout(draft, [1, 3, 7])
+    with pytest.raises(ProblemsError, match=r"layers \[2, 4, 8\] \(written \[1, 3, 7\], as SGLang counts\)"):
         drafts.check(draft, context.facts)
 
 

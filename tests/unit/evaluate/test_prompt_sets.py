@@ -74,6 +74,30 @@ def test_a_conversation_goes_on_after_its_own_answers() -> None:
     assert first == [{"role": "user", "content": "Why?"}]
 
 
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [
+        ("<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>So.<|return|>", "So."),
+        ("<|channel|>final<|message|>One.<|end|><|start|>assistant<|channel|>final<|message|>Two", "Two"),
+        ("<|channel|>final <|constrain|>json<|message|>{}\n<|return|>", "{}\n"),
+        ("<|channel|>analysis<|message|>It says final, and was cut", ""),
+    ],
+)
+def test_of_an_answer_in_channels_only_the_final_one_is_sent_back(written: str, wanted: str) -> None:
+    tokenizer = SimpleNamespace(
+        chat_template="{{ '<|start|>assistant<|channel|>final<|message|>' + message.content }}",
+        decode=lambda _, skip_special_tokens: "" if skip_special_tokens else written,
+    )
+    assert prompts.said([1, 2], "analysisHm.assistantfinalSo.", tokenizer) == wanted
+
+
+@pytest.mark.parametrize("template", [None, "{{ message.content.split('</think>')[-1] }}", {"default": "x"}])
+def test_an_answer_without_channels_is_sent_back_as_the_engine_wrote_it(template: object) -> None:
+    assert (
+        prompts.said([1], "<think>Hm.</think>So.", SimpleNamespace(chat_template=template)) == "<think>Hm.</think>So."
+    )
+
+
 @pytest.mark.parametrize("form", forms.FORMS)
 def test_each_form_is_read_as_a_question_of_the_user_mt_bench_with_its_second_turn(form: str) -> None:
     found = forms.parse(json.dumps(LINES[form]), form)

@@ -65,6 +65,7 @@ def test_runs_of_recipes_that_named_a_part_less_in_a_list_of_sections_stay_good(
     older = {"recipe.data": {"source": source}, "recipe.evaluate": {"sets": sets}}
     run = RunDirectory.open(tmp_path / "run", "tiny")
     run.begin("prepare", older)
+    (run.path / "prepare" / "answers.jsonl").touch()  # what holds a begun stage to its inputs
     now = {f"recipe.{key}": content[key] for key in ("data", "evaluate")}
     given = {f"recipe.{key}": defaults[key] for key in ("data", "evaluate")}
     assert run.finished("prepare", now, given) is None

@@ -1,9 +1,11 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from draftkiln import durable
 from draftkiln.errors import DataError, ExitCode, ProblemsError
+from draftkiln.extract import manifest, samples
 from draftkiln.extract.manifest import Head
 from draftkiln.train import inputs
 
@@ -78,3 +80,17 @@ def test_case_68_samples_of_another_tokenizer_are_refused_by_its_files() -> None
     inputs.refuse_other_tokenizer(None, theirs)
     with pytest.raises(DataError, match=r"another tokenizer: merges.txt, tokenizer.json differ"):
         inputs.refuse_other_tokenizer(theirs, {**theirs, "tokenizer.json": "b", "merges.txt": "m"})
+
+
+def test_states_that_were_altered_since_their_receipt_are_found(tmp_path: Path) -> None:
+    assert inputs.altered(tmp_path, [0]) == []  # nothing tells
+    folder = tmp_path / samples.FOLDER
+    folder.mkdir()
+    receipts = []
+    for index in range(4):
+        (folder / samples.name(index)).write_bytes(bytes([index]) * 9)
+        receipts.append(manifest.Receipt(index, 1, 9, samples.checksum(folder / samples.name(index)), "t"))
+    manifest.create(tmp_path / manifest.FILE, replace(HEAD, samples=5), receipts)
+    (folder / samples.name(1)).write_bytes(b"otherwise")
+    (folder / samples.name(2)).unlink()
+    assert inputs.altered(tmp_path, [3, 2, 1, 0, 4]) == [2, 1]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from draftkiln.errors import ProblemsError, TrainingError
+from draftkiln.errors import ExitCode, ProblemsError, TrainingError
 from draftkiln.export import folders, layout
 from draftkiln.recipe.model import HubDraft, PathDraft, Recipe
 from draftkiln.target.facts import TargetFacts
@@ -156,3 +156,35 @@ def test_a_path_is_relative_to_the_working_directory_and_a_fetched_draft_is_kept
     there.mkdir()
     (there / "target.json").write_text("{}")
     assert warmstart.folder(source, tmp_path, tmp_path, None) == there
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda folder: (folder / "config.json").write_text("{"), "config.json"),
+        (lambda folder: (folder / WEIGHTS).write_bytes(b"version https://git-lfs"), "it is a Git LFS pointer"),
+        (lambda folder: cut(folder / WEIGHTS), "model.safetensors cannot be read: "),
+        (lambda folder: (folder / WEIGHTS).rename(folder / "pytorch_model.bin"), "pytorch_model.bin is a pickle"),
+        (lambda folder: (folder / INDEX).write_text("{}"), f"{INDEX} cannot be read"),
+        (
+            lambda folder: (folder / INDEX).write_text('{"weight_map": {"a": "b"}}'),
+            f"b, named by {INDEX}, is not there",
+        ),
+    ],
+    ids=["config", "pointer", "cut", "pickle", "index", "shard"],
+)
+def test_a_folder_that_cannot_be_read_is_told_by_its_file(tmp_path: Path, spoil: Any, words: str) -> None:
+    vllm(tmp_path / "draft")
+    spoil(tmp_path / "draft")
+    with pytest.raises((TrainingError, ProblemsError)) as caught:
+        warmstart.read(tmp_path / "draft")
+    assert words in str(caught.value)
+    assert str(caught.value).startswith("train.init_from: ")
+    assert caught.value.code == ExitCode.TRAINING
