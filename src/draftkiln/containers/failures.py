@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from draftkiln.errors import ContainerError, DraftkilnError, NetworkError, PinError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _TAIL = 6
 _CDI = "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
@@ -116,10 +119,10 @@ KNOWN = (
 )
 
 
-def explain(what: str, code: int, text: str) -> DraftkilnError:
-    """The error for an engine that exited with `code` and said `text`."""
+def explain(what: str, code: int, text: str, table: Sequence[Known] = KNOWN) -> DraftkilnError:
+    """The error for an engine (or another program, with a table of its own) that exited with `code` and said `text`."""
     said = "\n".join(text.strip().splitlines()[-_TAIL:])
-    for known in KNOWN:
+    for known in table:
         if re.search(known.pattern, text, re.IGNORECASE):
             return known.error(f"{what} (exit code {code})", why=f"{known.why}\n  said: {said}", fix=known.fix)
     return ContainerError(f"{what} (exit code {code})", why=said or "it said nothing", fix="see the text above")
