@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pwd
 import signal
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from draftkiln import cli
 from draftkiln.errors import ExitCode
-from draftkiln.stack import compiling
+from draftkiln.stack import compiling, identity
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -36,11 +35,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def name_unknown_user() -> None:
     """Give a uid that is not in passwd a name and a home: torch's compile cache asks for both at import."""
-    try:
-        pwd.getpwuid(os.getuid())
-    except KeyError:
-        for key in ("USER", "LOGNAME"):
-            os.environ.setdefault(key, "draftkiln")
+    os.environ.update(identity.settings())
     home = os.environ.get("HOME", "/")
     if not os.access(home, os.W_OK):
         os.environ["HOME"] = "/tmp"  # noqa: S108 - a tmpfs of this container alone

@@ -20,7 +20,7 @@ from draftkiln import cache, durable
 from draftkiln.errors import StackError, SystemMissingError
 from draftkiln.lock import held
 from draftkiln.patches import base as base_wheels
-from draftkiln.stack import compiling, patched, uv
+from draftkiln.stack import compiling, identity, patched, uv
 from draftkiln.stack.locking import inputs_sha256
 from draftkiln.stack.model import Stack, read
 
@@ -50,6 +50,7 @@ class Environment:
         preload = [*(_library(self.python, name) for name in self.stack.file.preload), os.environ.get(_PRELOAD)]
         return {
             **os.environ,
+            **identity.settings(),
             **compiling.settings(self.stack.file.device),
             **self.stack.file.environment,
             ACTIVE: self.stack.name,
@@ -118,9 +119,7 @@ def _compiling(stack: Stack) -> dict[str, str]:
     found = compiling.settings(stack.file.device)
     if found:
         packages = " ".join(compiling.missing(stack.file.device))
-        _tell(
-            f"torch runs functions as they are and compiles none: {packages} would be needed (slower, no other results)"
-        )
+        _tell(f"torch compiles nothing and runs functions as they are; with {packages} installed it compiles them")
     return found
 
 
