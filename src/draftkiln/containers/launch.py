@@ -180,6 +180,7 @@ def _workdir(launch: Launch) -> list[str]:
     """The working directory; engines refuse one that the image lacks, so an empty one is laid there."""
     if launch.workdir is None:
         return []
+    _refuse_colon(launch.workdir)
     there = {*SCRATCH, *(mount.target for mount in launch.mounts)}
     empty = [] if launch.workdir in there else ["--tmpfs", f"{launch.workdir}:rw,mode=0755"]
     return [*empty, "--workdir", launch.workdir]
@@ -202,11 +203,14 @@ def _process_environment(launch: Launch) -> dict[str, str]:
     return values
 
 
+def _refuse_colon(*paths: str) -> None:
+    wrong = [path for path in paths if ":" in path]
+    if wrong:
+        raise UsageError(f"{wrong[0]} cannot be mounted", why="engines split mounts at `:`", fix="rename the folder")
+
+
 def _volume(engine: Engine, mount: Mount, *, relabel: bool) -> str:
-    if ":" in str(mount.source) or ":" in mount.target:
-        raise UsageError(
-            f"{mount.source} cannot be mounted", why="engines split mounts at `:`", fix="rename the folder"
-        )
+    _refuse_colon(str(mount.source), mount.target)
     options = ["rw" if mount.writable else "ro"]
     if engine.selinux and relabel:
         options.append(_SELINUX_SHARED if mount.shared else _SELINUX_PRIVATE)

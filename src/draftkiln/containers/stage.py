@@ -126,9 +126,11 @@ def _read(recipe: Recipe, *, made: bool) -> list[Mount]:
     named = [one.path for one in recipe.evaluate.sets]
     named += [recipe.train.init_from.path] if isinstance(recipe.train.init_from, PathDraft) else []
     found += [path for name in named if (path := Path(name).expanduser().absolute()).exists()]
-    hub = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
+    home = cache.home()
+    hub = os.environ.get("HF_HOME") or (home and home / ".cache" / "huggingface")
     # Files of a hub snapshot are links into this cache.
-    found += [hub.absolute()] if target.resolve().is_relative_to(hub.resolve()) and hub.is_dir() else []
+    if hub and Path(hub).is_dir() and target.resolve().is_relative_to(Path(hub).resolve()):
+        found.append(Path(hub).absolute())
     mounts = [Mount(path, str(path)) for path in dict.fromkeys(found)]
     drafts = cache.root() / "drafts"
     if isinstance(recipe.train.init_from, HubDraft) and drafts.is_dir():

@@ -155,8 +155,8 @@ def test_an_image_that_is_not_built_is_told_before_a_target_is_made(recipe, tmp_
     assert not (tmp_path / "cache" / "targets").exists()
 
 
-def test_a_detached_stage_stays_and_is_named_after_its_run(recipe, tmp_path, stub, capsys):
-    asked = stub("podman")
+def test_a_detached_stage_stays_and_is_named_after_its_run(recipe, tmp_path, stub, built, capsys):
+    asked = stub("podman", labels=built("spec0.3.0-vllm0.16.0-cpu"))
     words = ["image", "stage", "extract", "--recipe", str(recipe()), "--run", str(tmp_path / "run"), "--detach"]
     assert cli.main(words) == ExitCode.OK
     line = next(call for call in asked.calls if call[0] == "run")
@@ -179,3 +179,31 @@ def test_a_whole_run_is_refused_before_its_first_stage_while_an_image_is_not_bui
     assert cli.main(words) == ExitCode.CONTAINER
     assert "nox -s build -- --stack spec0.3.0-vllm0.16.0-cpu" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("place", ["a:b", "c/d:e"])
+def test_a_run_directory_that_cannot_be_mounted_is_refused_before_the_first_stage(
+    recipe, tmp_path, stub, built, capsys, place
+):
+    """Stages in environments would take hours before the one in a container is refused."""
+    asked = stub("podman", labels=built("spec0.9.0-vllm0.32.0-cpu"))
+    words = ["run", "--recipe", str(recipe()), "--run", str(tmp_path / place), "--in-container", "train"]
+    assert cli.main(words) == ExitCode.USAGE
+    assert "engines split mounts at `:`" in capsys.readouterr().err
+    assert not (tmp_path / place).exists()
+    assert {call[0] for call in asked.calls} == {"image"}
+
+
+def test_a_user_without_a_home_names_a_cache(recipe, tmp_path, stub, built, capsys, monkeypatch):
+    stub("podman", labels=built("spec0.3.0-vllm0.16.0-cpu"))
+    file = recipe()
+
+    def homeless(*_):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(stage.cache.Path, "home", homeless)
+    words = ["image", "stage", "extract", "--recipe", str(file), "--run", str(tmp_path / "run"), "--dry-run"]
+    assert cli.main(words) == ExitCode.OK
+    monkeypatch.delenv("DRAFTKILN_CACHE")
+    assert cli.main(words) == ExitCode.SYSTEM
+    assert "DRAFTKILN_CACHE" in capsys.readouterr().err
