@@ -45,9 +45,9 @@ _LEFTOVERS = [
     "var/log/*",
     "var/lib/systemd/*",
     "run/*",
-    "tmp/*",
 ]
-"""What names the build machine or its mirror, or differs from build to build."""
+"""What names the build machine or its mirror, or differs from build to build. Not /tmp: apt's settings lie there until
+mmdebstrap empties it, and without them apt would work on the host's own lists."""
 
 
 class BaseFile(pydantic.BaseModel):
@@ -226,6 +226,8 @@ def command(file: BaseFile, tar: Path) -> list[str]:
     words += ["--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr"]
     words += [f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in _UNWANTED]
     words += ["--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-include=/usr/share/doc/*/copyright"]
+    # The hook does this; apt is not asked for it.
+    words += ["--skip=cleanup/apt"]
     words += [f'--customize-hook=cd "$1" && rm -rf {" ".join(_LEFTOVERS)}']
     # Compiled files hold the time of their source, which every builder changes: the image compiles anew, by hash.
     words += ['--customize-hook=find "$1/usr" -name __pycache__ -type d -prune -exec rm -rf {} +']

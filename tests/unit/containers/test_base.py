@@ -148,6 +148,14 @@ def test_what_names_the_build_machine_or_its_mirror_is_removed(tmp_path):
         assert file in words
 
 
+def test_the_hosts_own_package_lists_are_never_touched(tmp_path):
+    """mmdebstrap keeps settings of apt in the new /tmp: a hook that emptied it made apt clean the host instead."""
+    words = base.command(base.read("cpu"), tmp_path / "b.tar")
+    assert "--skip=cleanup/apt" in words
+    removed = next(word for word in words if "rm -rf" in word and "var/lib/apt/lists/*" in word)
+    assert " tmp" not in removed
+
+
 def test_a_snapshot_pins_the_mirrors_state(tmp_path):
     pinned = base.read("cpu").model_copy(update={"snapshot": "https://archive.example/debian/20260405T000000Z/"})
     words = base.command(pinned, tmp_path / "b.tar")
