@@ -99,6 +99,11 @@ KNOWN = (
         "sudo systemctl start docker; add the user to the group docker; or use podman: --engine podman",
     ),
     Known(
+        r"cannot determine user'?s home|unknown userid|unknown user id|user: lookup",
+        "podman without root runs for users that passwd knows alone: it looks up their name, home and range of ids",
+        "run it as a user of this machine, or give this one an entry: sudo useradd --create-home --uid $(id -u) NAME",
+    ),
+    Known(
         r"no subuid ranges|cannot find UID/GID|newuidmap|insufficient UIDs or GIDs"
         r"|user namespaces? .*(disabled|not enabled)"
         r"|cannot clone: Operation not permitted|no space left on device.*user namespace",
