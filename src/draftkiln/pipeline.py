@@ -15,7 +15,9 @@ from draftkiln.rundir import RunDirectory
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
+
+    from draftkiln.recipe.model import Recipe, Stage
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +53,7 @@ def main(arguments: argparse.Namespace) -> int:
             print(f"{stage:9} on {recipe.stacks.of(stage)}")
         return ExitCode.OK
     boxed = set() if arguments.in_container is None else set(arguments.in_container or chosen).intersection(chosen)
-    _demand_images({recipe.stacks.of(stage) for stage in boxed})
+    _demand_images(recipe, boxed, arguments.recipe, folder)
     directory = RunDirectory.open(folder, recipe.name)
     began = time.monotonic()
     for name in sorted({recipe.stacks.of(stage) for stage in chosen if stage not in boxed}):
@@ -75,15 +77,17 @@ def main(arguments: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _demand_images(stacks: set[str]) -> None:
-    """Hold that images are built, before hours of other stages and not after them."""
-    if not stacks:
+def _demand_images(recipe: Recipe, boxed: Collection[Stage], recipe_file: Path, folder: Path) -> None:
+    """Hold that images are built and can be started, before hours of other stages and not after them."""
+    if not boxed:
         return
-    from draftkiln.containers import engine, inputs, running
+    from draftkiln.containers import current, engine, launch, stage
 
     found = engine.find()
-    for name in sorted(stacks):
-        running.require_image(found, inputs.image_name(name), name)
+    for name in sorted({recipe.stacks.of(one) for one in boxed}):
+        current.require(found, name)
+    for name in boxed:
+        launch.run_line(found, stage.launch(name, recipe_file, folder, stage.Wishes(), made=False))
 
 
 def _run(words: list[str]) -> int:

@@ -135,18 +135,25 @@ def test_sigterm_ends_a_stage_with_143(light):
     assert time.monotonic() - began < 8, "it ended by itself, not by being killed"
 
 
-def test_a_detached_stage_is_listed_stopped_and_removed(podman, light, tmp_path):
-    launch = python(light, SLEEP, name="draftkiln-test-detached", label=str(tmp_path), detach=True)
+@pytest.mark.parametrize("name", ["run", "a b,c=d 'e' \"f\" é"])
+def test_a_detached_stage_is_listed_stopped_and_removed(podman, light, tmp_path, name):
+    run = tmp_path / name
+    run.mkdir()
+    mounts = (Mount(run, str(run), writable=True, shared=False),)
+    code = f"open({str(run / 'made')!r}, 'w')\n{SLEEP}"
+    words = {"mounts": mounts, "workdir": str(run), "home": str(tmp_path)}
+    launch = python(light, code, name="draftkiln-test-detached", label=str(run), detach=True, **words)
     detached(podman, launch)
     with pytest.raises(ContainerError, match="runs already"):
         detached(podman, launch)
-    (found,) = listed(podman, tmp_path)
+    (found,) = listed(podman, run)
     assert found.state == "running"
     until = time.monotonic() + 60
     while "ready" not in podman.capture("logs", found.name) and time.monotonic() < until:
         time.sleep(0.2)
     assert stop(podman, found) == 143
-    assert listed(podman, tmp_path) == []
+    assert listed(podman, run) == []
+    assert (run / "made").exists()
 
 
 def test_case_61_no_cdi_specification_ends_in_one_cause_and_one_step(podman, light):

@@ -19,6 +19,7 @@ import pydantic
 import yaml
 
 from draftkiln import cache, checkout, durable
+from draftkiln.containers import base_failures, failures
 from draftkiln.errors import ContainerError, PinError, StackError, SystemMissingError
 
 EPOCH = 1767225600
@@ -44,9 +45,9 @@ _LEFTOVERS = [
     "var/log/*",
     "var/lib/systemd/*",
     "run/*",
-    "tmp/*",
 ]
-"""What names the build machine or its mirror, or differs from build to build."""
+"""What names the build machine or its mirror, or differs from build to build. Not /tmp: apt's settings lie there until
+mmdebstrap empties it, and without them apt would work on the host's own lists."""
 
 
 class BaseFile(pydantic.BaseModel):
@@ -128,8 +129,10 @@ def make(name: str, *, force: bool = False) -> BaseTar:
     """Make the base `name` with mmdebstrap, unless it is there; its hash and package list are recorded beside it.
 
     Raises:
-        SystemMissingError: mmdebstrap is not installed.
-        ContainerError: mmdebstrap failed.
+        SystemMissingError: mmdebstrap is not installed, or this user has no range of user ids to unpack packages with.
+        NetworkError: Debian's mirror cannot be reached.
+        StorageError: no room.
+        ContainerError: mmdebstrap failed in another way.
     """
     file = read(name)
     if not force and (found := kept(name)):
@@ -140,11 +143,11 @@ def make(name: str, *, force: bool = False) -> BaseTar:
     with durable.storage_errors(record):
         record.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=record.parent, prefix=".making-") as folder:
-        tar, listing = Path(folder, "base.tar"), Path(folder, "packages.txt")
+        tar = Path(folder, "base.tar")
         print(f"base {name}: installing Debian {file.suite}", file=sys.stderr, flush=True)
         done = subprocess.run(
-            command(file, tar, listing),
-            env={**os.environ, "SOURCE_DATE_EPOCH": str(EPOCH), "TMPDIR": folder},
+            command(file, tar),
+            env={**os.environ, "SOURCE_DATE_EPOCH": str(EPOCH), "TMPDIR": _unpacking_place(folder)},
             umask=0o022,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -152,14 +155,17 @@ def make(name: str, *, force: bool = False) -> BaseTar:
             check=False,
         )
         if done.returncode:
-            tail = "\n".join(done.stderr.strip().splitlines()[-6:])
-            raise ContainerError(f"base {name} cannot be made", why=tail, fix="check Debian's mirror and the disk")
-        packages = sorted(listing.read_text(encoding="utf-8").splitlines())
-        made = BaseTar(name, record.with_name("base.tar"), durable.sha256_file(tar), tuple(packages))
+            raise failures.explain(f"base {name} cannot be made", done.returncode, done.stderr, base_failures.KNOWN)
+        made = BaseTar(name, record.with_name("base.tar"), durable.sha256_file(tar), _packages(tar))
         record.unlink(missing_ok=True)
         tar.replace(made.tar)
     _remember(record, made)
     return made
+
+
+def _unpacking_place(folder: str) -> str:
+    """Where packages are unpacked: beside the tar by root; else by ids of a range, which may enter no home."""
+    return folder if os.geteuid() == 0 else os.environ.get("TMPDIR", "/var/tmp")  # noqa: S108 - mmdebstrap's own rules
 
 
 def take(name: str, source: Path) -> BaseTar:
@@ -170,9 +176,7 @@ def take(name: str, source: Path) -> BaseTar:
         StorageError: no room.
     """
     try:
-        with tarfile.open(source) as archive:
-            status = archive.extractfile("./var/lib/dpkg/status")
-            packages = _installed((status.read() if status else b"").decode(errors="replace"))
+        packages = _packages(source)
     except (OSError, tarfile.TarError, KeyError) as error:
         raise ContainerError(
             f"{source} is no base tar", why=f"{type(error).__name__}: {error}", fix="name a base.tar of `nox -s base`"
@@ -184,9 +188,15 @@ def take(name: str, source: Path) -> BaseTar:
         tar = record.with_name("base.tar")
         shutil.copyfile(source, tar.with_suffix(".new"))
         tar.with_suffix(".new").replace(tar)
-    taken = BaseTar(name, tar, durable.sha256_file(tar), tuple(packages))
+    taken = BaseTar(name, tar, durable.sha256_file(tar), packages)
     _remember(record, taken)
     return taken
+
+
+def _packages(tar: Path) -> tuple[str, ...]:
+    with tarfile.open(tar) as archive:
+        status = archive.extractfile("./var/lib/dpkg/status")
+        return tuple(_installed((status.read() if status else b"").decode(errors="replace")))
 
 
 def _installed(status: str) -> list[str]:
@@ -204,7 +214,7 @@ def _remember(record: Path, made: BaseTar) -> None:
     durable.write_json(record, {**content, "packages": list(made.packages)})
 
 
-def command(file: BaseFile, tar: Path, listing: Path) -> list[str]:
+def command(file: BaseFile, tar: Path) -> list[str]:
     """The command line of mmdebstrap."""
     words = [
         "mmdebstrap",
@@ -216,8 +226,8 @@ def command(file: BaseFile, tar: Path, listing: Path) -> list[str]:
     words += ["--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr"]
     words += [f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in _UNWANTED]
     words += ["--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-include=/usr/share/doc/*/copyright"]
-    query = "dpkg-query --admindir=\"$1/var/lib/dpkg\" -W -f '${Package} ${Version} ${Architecture}\\n'"
-    words += [f"--customize-hook={query} > '{listing}'"]
+    # The hook does this; apt is not asked for it.
+    words += ["--skip=cleanup/apt"]
     words += [f'--customize-hook=cd "$1" && rm -rf {" ".join(_LEFTOVERS)}']
     # Compiled files hold the time of their source, which every builder changes: the image compiles anew, by hash.
     words += ['--customize-hook=find "$1/usr" -name __pycache__ -type d -prune -exec rm -rf {} +']

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from draftkiln import checkout, durable
 from draftkiln.containers import build, failures, install_bundle, repack, wheelhouse
-from draftkiln.containers import context as contexts
+from draftkiln.containers import inputs as image_inputs
 from draftkiln.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def own_files() -> bytes:
     root = checkout.root()
     buffer = BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        for name in contexts.carried(root):
+        for name in image_inputs.carried(root):
             member = zipfile.ZipInfo(name.removeprefix("src/"), _EPOCH)
             member.external_attr = 0o644 << 16
             archive.writestr(member, (root / name).read_bytes())

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from draftkiln.containers.inputs import Inputs
     from draftkiln.containers.locked import Locked
 
-_CARRIED = ("src/", "containers/", "patches/", "recipes/", "LICENSE", "NOTICE")
-"""What of the checkout an image holds, below /opt/draftkiln."""
 PARTS = ("cudnn", "nvidia", "torch", "rest")
 """Parts of the locked environment, each a layer."""
 STEPS = {**dict.fromkeys(PARTS, "wheels"), "finish": "finish", "speculators": "speculators"}
@@ -106,6 +104,7 @@ def arguments(inputs: Inputs) -> dict[str, str]:
         "REQUIREMENTS_SHA256": inputs.requirements_sha256,
         "REVISION": inputs.revision,
         "SOURCE_DATE_EPOCH": str(inputs.epoch),
+        "SOURCE_SHA256": inputs.source_sha256,
         "SPECULATORS_SHA256": inputs.speculators_sha256,
         "STACK": inputs.stack.name,
         "STEPS_SHA256": durable.sha256_json([_step(step).read_text(encoding="utf-8") for step in STEPS.values()]),
@@ -120,7 +119,7 @@ def arguments(inputs: Inputs) -> dict[str, str]:
 
 def _tree(inputs: Inputs, root: Path, target: Path) -> None:
     home = target / "opt" / "draftkiln"
-    for name in carried(root):
+    for name in image_inputs.carried(root):
         _put(root / name, home / name)
     provenance = json.dumps(inputs.provenance(), indent=2, sort_keys=True) + "\n"
     _write(home / "provenance.json", provenance)
@@ -130,20 +129,6 @@ def _tree(inputs: Inputs, root: Path, target: Path) -> None:
     for path in [target, *target.rglob("*")]:
         if path.is_dir():
             path.chmod(0o755)
-
-
-def carried(root: Path) -> list[str]:
-    """Files of the checkout that travel with draftkiln, relative to it."""
-    names = image_inputs.tracked(root) or _walked(root)
-    return [name for name in names if name.startswith(_CARRIED) and (root / name).is_file()]
-
-
-def _walked(root: Path) -> list[str]:
-    return sorted(
-        str(path.relative_to(root))
-        for path in root.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc"
-    )
 
 
 def _step(name: str) -> Path:

@@ -5,28 +5,29 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pwd
-import shutil
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from draftkiln import cli
 from draftkiln.errors import ExitCode
+from draftkiln.stack import compiling, identity
 
 if TYPE_CHECKING:
     from types import FrameType
 
 PROVENANCE = Path("/opt/draftkiln/provenance.json")
-COMPILERS = ("gcc", "cc", "g++", "c++", "clang")
 
 
 def main(argv: list[str] | None = None) -> int:
     """Set what every process needs, then run one command of draftkiln."""
-    os.environ.update({key: value for key, value in _stack_environment().items() if key not in os.environ})
+    provenance = _provenance()
+    stack = provenance.get("environment", {})
+    os.environ.update({key: value for key, value in stack.items() if key not in os.environ})
     name_unknown_user()
-    compile_nothing_without_a_compiler()
+    # Images for GPUs have a compiler; with one, those for CPUs would be 230 MB larger.
+    os.environ.update(compiling.settings("cuda" if provenance.get("cuda") else "cpu"))
     # Process 1 has no default action for signals: without this, `stop` would wait and then kill.
     signal.signal(signal.SIGTERM, _terminated)
     return cli.main(sys.argv[1:] if argv is None else argv)
@@ -34,11 +35,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def name_unknown_user() -> None:
     """Give a uid that is not in passwd a name and a home: torch's compile cache asks for both at import."""
-    try:
-        pwd.getpwuid(os.getuid())
-    except KeyError:
-        for key in ("USER", "LOGNAME"):
-            os.environ.setdefault(key, "draftkiln")
+    os.environ.update(identity.settings())
     home = os.environ.get("HOME", "/")
     if not os.access(home, os.W_OK):
         os.environ["HOME"] = "/tmp"  # noqa: S108 - a tmpfs of this container alone
@@ -46,19 +43,10 @@ def name_unknown_user() -> None:
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{os.environ['XDG_CACHE_HOME']}/torchinductor")
 
 
-def compile_nothing_without_a_compiler() -> None:
-    """Have torch run functions as they are where it cannot compile them: vLLM marks one that every extraction calls.
-
-    Images for GPUs have a compiler; with one, those for CPUs would be 230 MB larger.
-    """
-    if not any(map(shutil.which, COMPILERS)):
-        os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
-
-
-def _stack_environment() -> dict[str, str]:
+def _provenance() -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError):
-        values: dict[str, str] = json.loads(PROVENANCE.read_text(encoding="utf-8"))["environment"]
-        return values
+        found: dict[str, Any] = json.loads(PROVENANCE.read_text(encoding="utf-8"))
+        return found
     return {}
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from draftkiln.errors import ContainerError, DraftkilnError, NetworkError, PinError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _TAIL = 6
 _CDI = "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
@@ -96,6 +99,11 @@ KNOWN = (
         "sudo systemctl start docker; add the user to the group docker; or use podman: --engine podman",
     ),
     Known(
+        r"cannot determine user'?s home|unknown userid|unknown user id|user: lookup",
+        "podman without root runs for users that passwd knows alone: it looks up their name, home and range of ids",
+        "run it as a user of this machine, or give this one an entry: sudo useradd --create-home --uid $(id -u) NAME",
+    ),
+    Known(
         r"no subuid ranges|cannot find UID/GID|newuidmap|insufficient UIDs or GIDs"
         r"|user namespaces? .*(disabled|not enabled)"
         r"|cannot clone: Operation not permitted|no space left on device.*user namespace",
@@ -116,10 +124,10 @@ KNOWN = (
 )
 
 
-def explain(what: str, code: int, text: str) -> DraftkilnError:
-    """The error for an engine that exited with `code` and said `text`."""
+def explain(what: str, code: int, text: str, table: Sequence[Known] = KNOWN) -> DraftkilnError:
+    """The error for an engine (or another program, with a table of its own) that exited with `code` and said `text`."""
     said = "\n".join(text.strip().splitlines()[-_TAIL:])
-    for known in KNOWN:
+    for known in table:
         if re.search(known.pattern, text, re.IGNORECASE):
             return known.error(f"{what} (exit code {code})", why=f"{known.why}\n  said: {said}", fix=known.fix)
     return ContainerError(f"{what} (exit code {code})", why=said or "it said nothing", fix="see the text above")

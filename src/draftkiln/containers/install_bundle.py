@@ -13,6 +13,7 @@ import json
 import lzma
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -85,6 +86,8 @@ def sha256(path: Path) -> str:
 def install(bundle: dict[str, Any], target: Path) -> None:
     """Install every wheel that is not installed yet."""
     check_host(bundle)
+    if ":" in str(target):
+        raise RefusedError(f"{target} cannot go on PYTHONPATH, which is split at `:`; name another folder")
     target.mkdir(parents=True, exist_ok=True)
     journal = target / ".draftkiln-bundle"
     done = set(journal.read_text(encoding="ascii").split()) if journal.exists() else set()
@@ -107,10 +110,10 @@ def install(bundle: dict[str, Any], target: Path) -> None:
             os.fsync(file.fileno())
         print(f"installed {item['name']}")
     own = {"PYTHONPATH": str(target), "DRAFTKILN_HOME": str(target), "DRAFTKILN_STACK": bundle["stack"]}
-    lines = [f"export {key}='{value}'\n" for key, value in sorted({**bundle["environment"], **own}.items())]
+    lines = [f"export {key}={shlex.quote(value)}\n" for key, value in sorted({**bundle["environment"], **own}.items())]
     (target / "env.sh").write_text("".join(lines), encoding="utf-8")
     print(f"{len(bundle['files']) - len(wanted)} of {len(bundle['files'])} files were installed before")
-    print(f"go on with: . {target}/env.sh && python3 -m draftkiln --help")
+    print(f"go on with: . {shlex.quote(f'{target}/env.sh')} && python3 -m draftkiln --help")
 
 
 def check_host(bundle: dict[str, Any]) -> None:

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 SHARED_MEMORY = "16g"
 """Size of /dev/shm where several workers share tensors; the engines' default of 64 MB ends in NCCL errors or hangs."""
-SCRATCH = ("/tmp", "/home/draftkiln")  # noqa: S108 - paths inside the container
-COMPILE_CACHE = "/home/draftkiln/.cache"
+HOME = "/home/draftkiln"
+SCRATCH = ("/tmp", HOME)  # noqa: S108 - paths inside the container
+COMPILE_CACHE = f"{HOME}/.cache"
 LABEL = "draftkiln.run"
 """Label of every container started here, with the run directory as its value."""
 _SELINUX_SHARED, _SELINUX_PRIVATE = "z", "Z"
@@ -73,6 +74,8 @@ class Launch:
     detach: bool = False
     interactive: bool = False
     """Whether standard input reaches the program."""
+    home: str = HOME
+    """An empty folder; the caller's own path makes `~` of a recipe mean the same inside."""
     workdir: str | None = None
     relabel: bool = True
     """Whether mounts get SELinux labels where SELinux is on."""
@@ -97,7 +100,8 @@ def run_line(engine: Engine, launch: Launch) -> list[str]:
     words += ["--network", launch.network, "--read-only", "--cap-drop", "all"]
     words += ["--security-opt", "no-new-privileges"]
     words += _user(engine, launch)
-    for folder in SCRATCH:
+    _refuse_colon(launch.workdir or "")
+    for folder in _scratch(launch):
         words += ["--tmpfs", f"{folder}:rw,exec,nosuid,nodev,mode=1777"]
     words += shared_memory(launch)
     words += gpu_request(engine, launch)
@@ -176,11 +180,17 @@ def _user(engine: Engine, launch: Launch) -> list[str]:
     return words
 
 
+def _scratch(launch: Launch) -> list[str]:
+    """Folders in memory, those left out that are mounted themselves: engines refuse two mounts at one place."""
+    mounted = {mount.target for mount in launch.mounts}
+    return [folder for folder in dict.fromkeys((*SCRATCH, launch.home)) if folder not in mounted]
+
+
 def _workdir(launch: Launch) -> list[str]:
     """The working directory; engines refuse one that the image lacks, so an empty one is laid there."""
     if launch.workdir is None:
         return []
-    there = {*SCRATCH, *(mount.target for mount in launch.mounts)}
+    there = {*_scratch(launch), *(mount.target for mount in launch.mounts)}
     empty = [] if launch.workdir in there else ["--tmpfs", f"{launch.workdir}:rw,mode=0755"]
     return [*empty, "--workdir", launch.workdir]
 
@@ -188,7 +198,7 @@ def _workdir(launch: Launch) -> list[str]:
 def _process_environment(launch: Launch) -> dict[str, str]:
     """What makes any uid work: names that programs look up, and a home and caches that can be written."""
     values = {
-        "HOME": "/home/draftkiln",
+        "HOME": launch.home,
         "USER": "draftkiln",
         "LOGNAME": "draftkiln",
         "XDG_CACHE_HOME": COMPILE_CACHE,
@@ -202,11 +212,14 @@ def _process_environment(launch: Launch) -> dict[str, str]:
     return values
 
 
+def _refuse_colon(*paths: str) -> None:
+    wrong = [path for path in paths if ":" in path]
+    if wrong:
+        raise UsageError(f"{wrong[0]} cannot be mounted", why="engines split mounts at `:`", fix="rename the folder")
+
+
 def _volume(engine: Engine, mount: Mount, *, relabel: bool) -> str:
-    if ":" in str(mount.source) or ":" in mount.target:
-        raise UsageError(
-            f"{mount.source} cannot be mounted", why="engines split mounts at `:`", fix="rename the folder"
-        )
+    _refuse_colon(str(mount.source), mount.target)
     options = ["rw" if mount.writable else "ro"]
     if engine.selinux and relabel:
         options.append(_SELINUX_SHARED if mount.shared else _SELINUX_PRIVATE)

@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def stage(arguments: argparse.Namespace) -> int:
     """Run one stage in its image."""
-    from draftkiln.containers import engine, inputs, running, stage
+    from draftkiln.containers import current, engine, stage
     from draftkiln.recipe.load import load
     from draftkiln.recipe.model import STAGES
 
@@ -89,7 +89,7 @@ def stage(arguments: argparse.Namespace) -> int:
     chosen, name = engine.find(arguments.engine), load(arguments.recipe).stacks.of(arguments.stage)
     if not arguments.dry_run:
         # Before a target is made or fetched, which may take longer than the stage.
-        running.require_image(chosen, inputs.image_name(name), name)
+        current.require(chosen, name)
     made = not arguments.dry_run
     launch = stage.launch(arguments.stage, arguments.recipe, arguments.run, _wishes(arguments), made=made)
     return _go(chosen, launch, name, dry_run=arguments.dry_run)
@@ -99,7 +99,8 @@ def status(arguments: argparse.Namespace) -> int:
     """Print the containers of a run directory, or all."""
     from draftkiln.containers import engine, running
 
-    found = running.listed(engine.find(arguments.engine), arguments.run and arguments.run.absolute())
+    chosen = engine.find(arguments.engine)
+    found = running.listed(chosen) if arguments.run is None else _named(chosen, arguments.run)
     for item in found:
         code = "" if item.exit_code is None else f" with exit code {item.exit_code}"
         print(f"{item.name}: {item.state}{code}, run directory {item.run}")
@@ -126,10 +127,15 @@ def stop(arguments: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _of(chosen: Engine, run: Path) -> list[Running]:
+def _named(chosen: Engine, run: Path) -> list[Running]:
+    """The containers of a run directory, or of the stack that `image run --detach` was given."""
     from draftkiln.containers import running
 
-    found = running.listed(chosen, run.absolute())
+    return running.listed(chosen, run.absolute()) or running.listed(chosen, run)
+
+
+def _of(chosen: Engine, run: Path) -> list[Running]:
+    found = _named(chosen, run)
     if not found:
         raise ContainerError(f"no stage of {run} was detached", fix="start it: draftkiln image stage … --detach")
     return found

@@ -83,12 +83,16 @@ def detached(engine: Engine, launch: Launch) -> str:
 
 
 def listed(engine: Engine, run: Path | str | None = None) -> list[Running]:
-    """Containers started here, newest first; of one run directory, or all."""
-    chosen = f"{LABEL}={run}" if run else LABEL
-    names = engine.capture("ps", "--all", "--filter", f"label={chosen}", "--format", "{{.Names}}").split()
+    """Containers that were detached here, newest first; of one run directory (or what else was named), or all."""
+    # By the key alone: engines read commas in a filter's value in ways of their own.
+    names = engine.capture("ps", "--all", "--filter", f"label={LABEL}", "--format", "{{.Names}}").split()
     found = []
     for name in names:
-        facts = json.loads(engine.capture("inspect", "--type", "container", name))[0]
+        asked = engine.attempt("inspect", "--type", "container", name)
+        # One that ended since then and was removed by its own starter is none of these.
+        facts = json.loads(asked.stdout)[0] if asked.returncode == 0 else {}
+        if not facts or facts.get("HostConfig", {}).get("AutoRemove"):
+            continue
         state = facts["State"]
         alive = state.get("Running", False)
         found.append(
@@ -99,7 +103,7 @@ def listed(engine: Engine, run: Path | str | None = None) -> list[Running]:
                 facts["Config"]["Labels"][LABEL],
             )
         )
-    return found
+    return [item for item in found if run is None or item.run == str(run)]
 
 
 def show_log(engine: Engine, name: str, *, follow: bool) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from draftkiln import cache
 from draftkiln.containers import inputs
-from draftkiln.containers.launch import COMPILE_CACHE, Gpus, Launch, Mount, caller
+from draftkiln.containers.launch import COMPILE_CACHE, HOME, Gpus, Launch, Mount, caller
 from draftkiln.errors import RunDirectoryError
 from draftkiln.recipe.load import load
 from draftkiln.recipe.model import HubDraft, PathDraft
@@ -27,7 +27,7 @@ PASSED_ON = ("OMP_NUM_THREADS", "VLLM_CPU_KVCACHE_SPACE", "VLLM_CPU_OMP_THREADS_
 
 
 _OWN_PATHS = ("/opt/env", "/opt/draftkiln", "/usr/bin", "/home/draftkiln", "/etc", "/proc", "/dev", "/sys")
-"""What a working directory must not cover inside."""
+"""What a working directory or a home must not cover inside."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,8 @@ def launch(stage: Stage, recipe_file: Path, run: Path, wishes: Wishes, *, made: 
         name=_name(recipe.name, stage, run) if wishes.detach else None,
         label=str(run),
         detach=wishes.detach,
-        workdir=_workdir(),
+        home=_home(),
+        workdir=_inside(Path.cwd()),
         relabel=wishes.relabel,
         infiniband=wishes.infiniband,
     )
@@ -105,10 +106,15 @@ def _own(compiled: Path, user: tuple[int, int]) -> None:
         os.chown(compiled, *user)
 
 
-def _workdir() -> str | None:
-    """This working directory, so that relative paths mean the same inside; none that covers the image's own files."""
-    here = Path.cwd()
-    return None if any(Path(own).is_relative_to(here) for own in _OWN_PATHS) else str(here)
+def _inside(folder: Path) -> str | None:
+    """A folder under its own path inside; None for one that would cover the image's own files."""
+    return None if any(Path(own).is_relative_to(folder) for own in _OWN_PATHS) else str(folder)
+
+
+def _home() -> str:
+    """This user's home, so that `~` of a recipe means the same inside; the image's where it cannot be laid there."""
+    home = cache.home()
+    return HOME if home is None or ":" in str(home) else _inside(home) or HOME
 
 
 def _name(recipe: str, stage: str, run: Path) -> str:
@@ -120,21 +126,30 @@ def _read(recipe: Recipe, *, made: bool) -> list[Mount]:
 
     target = (resolve.ensure if made else resolve.location)(recipe.target.source).absolute()
     found = [target]
+    # What is not there is told by the stage, by its name in the recipe; docker would make an empty folder of it.
     parts = getattr(recipe.data.source, "several", (recipe.data.source,))
     found += [Path(path).absolute() for part in parts if (path := getattr(part, "path", None)) is not None]
-    # What is not there is told by the stage, by its name in the recipe.
     named = [one.path for one in recipe.evaluate.sets]
     named += [recipe.train.init_from.path] if isinstance(recipe.train.init_from, PathDraft) else []
-    found += [path for name in named if (path := Path(name).expanduser().absolute()).exists()]
-    hub = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
+    found += [Path(name).expanduser().absolute() for name in named]
+    home = cache.home()
+    hub = os.environ.get("HF_HOME") or (home and home / ".cache" / "huggingface")
     # Files of a hub snapshot are links into this cache.
-    found += [hub.absolute()] if target.resolve().is_relative_to(hub.resolve()) and hub.is_dir() else []
-    mounts = [Mount(path, str(path)) for path in dict.fromkeys(found)]
+    if hub and Path(hub).is_dir() and target.resolve().is_relative_to(Path(hub).resolve()):
+        found.append(Path(hub).absolute())
+    found += [folder for folder in _linked(target) if not any(folder.is_relative_to(place) for place in found)]
+    mounts = [Mount(path, str(path)) for path in dict.fromkeys(found) if path.exists() or not made]
     drafts = cache.root() / "drafts"
     if isinstance(recipe.train.init_from, HubDraft) and drafts.is_dir():
         # Writable for the lock under which a fetched draft is read.
         mounts.append(Mount(drafts, str(drafts), writable=True))
     return mounts
+
+
+def _linked(target: Path) -> list[Path]:
+    """Folders that files of the target are links into, under the names that the links use."""
+    links = sorted(path for path in target.iterdir() if path.is_symlink()) if target.is_dir() else []
+    return list(dict.fromkeys(Path(os.path.normpath(path.parent / path.readlink())).parent for path in links))
 
 
 def _writable(run: Path) -> None:

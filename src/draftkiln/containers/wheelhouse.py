@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftkiln import cache, durable
-from draftkiln.errors import DraftkilnError, NetworkError, PinError, ProblemsError, StackError
+from draftkiln.errors import DraftkilnError, NetworkError, PinError, ProblemsError, StackError, StorageError
 from draftkiln.patches import base as base_wheels
 
 if TYPE_CHECKING:
@@ -52,7 +52,10 @@ def fetch(packages: Sequence[Locked], platform: Platform) -> list[Path]:
     missing = [package for package in packages if kept(package, platform) is None]
     if missing:
         print(f"wheels: fetching {len(missing)} of {len(packages)}", file=sys.stderr, flush=True)
-        with tempfile.TemporaryDirectory(dir=_made(folder()), prefix=".fetch-") as temporary:
+        with (
+            durable.storage_errors(folder()),
+            tempfile.TemporaryDirectory(dir=_made(folder()), prefix=".fetch-") as temporary,
+        ):
             _download(missing, platform, Path(temporary))
             _keep(Path(temporary).glob("*.whl"), missing)
     found = [kept(package, platform) for package in packages]
@@ -113,8 +116,9 @@ def _download(packages: Sequence[Locked], platform: Platform, target: Path) -> N
         command += ["--platform", name]
     for abi in (f"cp{platform.python.replace('.', '')}", "abi3", "none"):
         command += ["--abi", abi]
-    # A folder of wheels in this machine's settings may hold local builds of a locked version.
-    environment = {**os.environ, "PIP_FIND_LINKS": ""}
+    # A folder of wheels in this machine's settings may hold local builds of a locked version. pip writes gigabytes to
+    # the folder for temporary files, which is often in memory: they go where they will stay.
+    environment = {**os.environ, "PIP_FIND_LINKS": "", "TMPDIR": str(target)}
     done = subprocess.run(
         command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd=target
     )
@@ -136,6 +140,10 @@ def refusal(said: str) -> DraftkilnError:
     if changed:
         return ProblemsError(changed)
     tail = "\n".join(said.strip().splitlines()[-4:])
+    if re.search(r"No space left on device|Disk quota exceeded", said):
+        return StorageError(
+            "no room for the locked wheels", why=tail, fix=f"make room in {folder()}, then run it again"
+        )
     gone = re.search(r"No matching distribution found for (\S+)", said)
     if gone and not _NO_NETWORK.search(said):
         return PinError(f"{gone[1]} is gone from the index", why=tail, fix="look with: nox -s check_pins")

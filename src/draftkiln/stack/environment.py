@@ -20,7 +20,7 @@ from draftkiln import cache, durable
 from draftkiln.errors import StackError, SystemMissingError
 from draftkiln.lock import held
 from draftkiln.patches import base as base_wheels
-from draftkiln.stack import patched, uv
+from draftkiln.stack import compiling, identity, patched, uv
 from draftkiln.stack.locking import inputs_sha256
 from draftkiln.stack.model import Stack, read
 
@@ -50,6 +50,8 @@ class Environment:
         preload = [*(_library(self.python, name) for name in self.stack.file.preload), os.environ.get(_PRELOAD)]
         return {
             **os.environ,
+            **identity.settings(),
+            **compiling.settings(self.stack.file.device),
             **self.stack.file.environment,
             ACTIVE: self.stack.name,
             "PYTHONPATH": os.pathsep.join([str(self.overlay), str(source)]),
@@ -99,11 +101,26 @@ def enter(name: str, arguments: Sequence[str]) -> None:
     Args:
         name: of the stack.
         arguments: of `draftkiln`, the command included.
+
+    Raises:
+        SystemMissingError: what compiles kernels for GPUs is missing.
     """
+    settings = _compiling(read(name))
     if os.environ.get(ACTIVE) == name:
+        os.environ.update(settings)
         return
     environment = ensure(name)
     os.execve(environment.python, [str(environment.python), "-m", "draftkiln", *arguments], environment.variables())
+
+
+def _compiling(stack: Stack) -> dict[str, str]:
+    """Variables for what is compiled at run time; says so where that is nothing."""
+    compiling.require(stack.file.device)
+    found = compiling.settings(stack.file.device)
+    if found:
+        packages = " ".join(compiling.missing(stack.file.device))
+        _tell(f"torch compiles nothing and runs functions as they are; with {packages} installed it compiles them")
+    return found
 
 
 def _check(stack: Stack) -> None:

@@ -1,12 +1,21 @@
 import io
 import json
 import tarfile
+from types import SimpleNamespace
 
 import pytest
 
 from draftkiln import cli, durable
 from draftkiln.containers import base
-from draftkiln.errors import ContainerError, ExitCode, PinError, StackError, SystemMissingError
+from draftkiln.errors import (
+    ContainerError,
+    ExitCode,
+    NetworkError,
+    PinError,
+    StackError,
+    StorageError,
+    SystemMissingError,
+)
 
 
 @pytest.fixture
@@ -134,16 +143,74 @@ def test_a_failed_base_leaves_nothing_behind(tmp_path, monkeypatch):
 
 
 def test_what_names_the_build_machine_or_its_mirror_is_removed(tmp_path):
-    words = " ".join(base.command(base.read("cpu"), tmp_path / "b.tar", tmp_path / "l"))
+    words = " ".join(base.command(base.read("cpu"), tmp_path / "b.tar"))
     for file in ("etc/hostname", "etc/resolv.conf", "etc/machine-id", "etc/apt/sources.list", "var/log/*"):
         assert file in words
 
 
+def test_the_hosts_own_package_lists_are_never_touched(tmp_path):
+    """mmdebstrap keeps settings of apt in the new /tmp: a hook that emptied it made apt clean the host instead."""
+    words = base.command(base.read("cpu"), tmp_path / "b.tar")
+    assert "--skip=cleanup/apt" in words
+    removed = next(word for word in words if "rm -rf" in word and "var/lib/apt/lists/*" in word)
+    assert " tmp" not in removed
+
+
 def test_a_snapshot_pins_the_mirrors_state(tmp_path):
     pinned = base.read("cpu").model_copy(update={"snapshot": "https://archive.example/debian/20260405T000000Z/"})
-    words = base.command(pinned, tmp_path / "b.tar", tmp_path / "l")
+    words = base.command(pinned, tmp_path / "b.tar")
     assert "/20260405T000000Z/ bookworm main" in words[-1]
 
 
 def test_a_gpu_base_brings_what_triton_compiles_with():
     assert {"gcc", "libc6-dev", "libpython3.11-dev"} <= set(base.read("cuda").packages)
+
+
+REFUSED = {
+    "E: no entry in /etc/subuid for tester": (SystemMissingError, "usermod --add-subuids"),
+    "E: cannot find newuidmap": (SystemMissingError, "uidmap"),
+    "E: unshare syscall failed: Operation not permitted": (SystemMissingError, "--from FILE"),
+    "tar: ./usr/lib/x: Cannot write: No space left on device": (StorageError, "TMPDIR"),
+    "Err:1 http://deb.example bookworm InRelease\n  Temporary failure resolving 'deb.example'": (
+        NetworkError,
+        "--from",
+    ),
+    "E: cannot create /home/x/tmp/root: Permission denied": (SystemMissingError, "TMPDIR"),
+    "E: something else": (ContainerError, "see the text above"),
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_what_keeps_a_base_from_being_made_has_one_cause_and_one_step(tmp_path, monkeypatch, said):
+    monkeypatch.setenv("DRAFTKILN_CACHE", str(tmp_path / "cache"))
+    program = tmp_path / "mmdebstrap"
+    program.write_text(f'#!/bin/sh\necho "{said}" >&2\nexit 25\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    kind, step = REFUSED[said]
+    with pytest.raises(kind, match="cannot be made") as caught:
+        base.make("cpu")
+    assert step in caught.value.fix
+    assert said.splitlines()[-1] in caught.value.why
+
+
+@pytest.mark.parametrize(("uid", "wish", "place"), [(0, "/t", None), (1000, None, "/var/tmp"), (1000, "/t", "/t")])
+def test_without_root_packages_are_unpacked_where_other_ids_may_go(tmp_path, monkeypatch, uid, wish, place):
+    """A home of mode 700, where the cache lies, may not be entered by the ids of the user's range."""
+    monkeypatch.setenv("DRAFTKILN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TMPDIR", "/t")
+    if wish is None:
+        monkeypatch.delenv("TMPDIR")
+    monkeypatch.setattr(base.os, "geteuid", lambda: uid)
+    monkeypatch.setattr(base.shutil, "which", lambda _name: "mmdebstrap")
+    seen = {}
+
+    def run(words, env, **_others):
+        seen.update(env, mode=words[1], folder=str(tmp_path / "cache"))
+        return SimpleNamespace(returncode=25, stderr="E: x")
+
+    monkeypatch.setattr(base.subprocess, "run", run)
+    with pytest.raises(ContainerError):
+        base.make("cpu")
+    assert seen["mode"] == ("--mode=root" if uid == 0 else "--mode=unshare")
+    assert seen["TMPDIR"] == place if place else seen["TMPDIR"].startswith(seen["folder"])

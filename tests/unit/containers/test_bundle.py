@@ -61,7 +61,20 @@ def test_parts_are_no_larger_than_asked_and_install_with_python_alone(written, t
     )
     assert found.stdout.split() == ["1", str(tmp_path / "t" / "one")]
     assert (tmp_path / "t" / "bin" / "two").stat().st_mode & 0o111
-    assert "HF_HUB_OFFLINE='1'" in (tmp_path / "t" / "env.sh").read_text()
+    assert "HF_HUB_OFFLINE=1" in (tmp_path / "t" / "env.sh").read_text()
+
+
+def test_a_folder_of_any_name_takes_an_installation(written, tmp_path):
+    target = tmp_path / "it's a folder"
+    done = install(written, "--target", str(target))
+    assert done.returncode == 0, done.stderr
+    line = done.stdout.splitlines()[-1].removeprefix("go on with: ").replace("python3 -m draftkiln --help", "env")
+    found = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=True).stdout
+    assert f"PYTHONPATH={target}\n" in found
+    refused = install(written, "--target", str(tmp_path / "a:b"))
+    assert refused.returncode != 0
+    assert "PYTHONPATH" in refused.stderr
+    assert not (tmp_path / "a:b").exists()
 
 
 def test_all_missing_and_changed_parts_are_named_and_nothing_is_installed(written, tmp_path):

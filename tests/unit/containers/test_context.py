@@ -33,7 +33,7 @@ def made(tmp_path, monkeypatch):
     return Inputs(
         name="light", stack=STACK, platform=Platform("3.11", "x86_64"), requirements=lock, requirements_sha256="a" * 64,
         packages=(), speculators=wheel, speculators_sha256="b" * 64, base=BaseTar("cpu", tar, "c" * 64, ("a 1 all",)),
-        epoch=1775421522, revision="d" * 40, warm="",
+        epoch=1775421522, revision="d" * 40, source_sha256="f" * 64, warm="",
     )  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def test_untracked_files_that_git_ignores_stay_out(tmp_path):
     (root / "src" / "a.py").write_text("")
     (root / "src" / "b.secret").write_text("")
     (root / "notes.txt").write_text("")
-    assert context.carried(root) == ["src/a.py"]
+    assert inputs.carried(root) == ["src/a.py"]
 
 
 def test_a_changed_checkout_says_so(tmp_path):

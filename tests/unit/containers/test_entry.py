@@ -56,14 +56,16 @@ def test_sigterm_ends_with_its_exit_code():
     assert caught.value.code == ExitCode.TERMINATED == 143
 
 
-@pytest.mark.parametrize(("programs", "value"), [([], "1"), (["gcc"], None)])
-def test_torch_compiles_only_where_there_is_a_compiler(tmp_path, monkeypatch, programs, value):
+@pytest.mark.parametrize(("cuda", "value"), [("null", "1"), ('"13.0"', None)])
+def test_torch_compiles_nothing_in_an_image_for_cpus_without_a_compiler(tmp_path, monkeypatch, cuda, value):
     """Images for GPUs have one; without it torch would end an extraction at its first step."""
-    for name in programs:
-        (tmp_path / name).write_text("#!/bin/sh\n")
-        (tmp_path / name).chmod(0o755)
+    file = tmp_path / "provenance.json"
+    file.write_text(f'{{"environment": {{}}, "cuda": {cuda}}}')
+    monkeypatch.setattr(entry, "PROVENANCE", file)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(entry.cli, "main", lambda _argv: 0)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("TORCHDYNAMO_DISABLE", "x")
     monkeypatch.delenv("TORCHDYNAMO_DISABLE")
-    entry.compile_nothing_without_a_compiler()
+    entry.main([])
     assert os.environ.get("TORCHDYNAMO_DISABLE") == value

@@ -60,6 +60,10 @@ SAID = [
         "Error: runc: error setting rlimits for ready process: error setting rlimit type 8: operation not permitted",
         126, ExitCode.CONTAINER, "limit", "hard limit",
     ),
+    (
+        'time="2026-11-30T13:13:21Z" level=error msg="cannot determine user\'s homedir"',
+        1, ExitCode.CONTAINER, "passwd knows alone", "useradd",
+    ),
 ]  # fmt: skip
 
 

@@ -71,3 +71,35 @@ def test_a_stage_is_stopped_by_words_that_every_engine_knows(stub, name):
     with pytest.raises(ValueError, match="Expecting value"):  # the stub knows no exit code
         running.stop(engine.ask(name), found)
     assert asked.calls[0] == ["stop", "-t", "600", "draftkiln-x"]
+
+
+def _containers(tmp_path, *, run, removed="gone"):
+    """An engine with three containers: detached, in the foreground, and one that is gone before it is asked for."""
+    program = tmp_path / "podman"
+    program.write_text(
+        f"""#!{sys.executable}
+import json, sys
+words = sys.argv[1:]
+if words[0] == "ps":
+    print("detached\\nfront\\n{removed}")
+elif words[-1] == {removed!r}:
+    sys.exit(125)
+else:
+    facts = {{"State": {{"Running": False, "ExitCode": 3}}, "Config": {{"Labels": {{"draftkiln.run": {run!r}}}}}}}
+    print(json.dumps([{{**facts, "HostConfig": {{"AutoRemove": words[-1] == "front"}}}}]))
+"""
+    )
+    program.chmod(0o755)
+    return Engine(Kind.PODMAN, str(program), Version("4.3.1"))
+
+
+def test_only_detached_containers_are_listed_and_one_that_vanishes_is_no_error(tmp_path):
+    found = running.listed(_containers(tmp_path, run="/r"))
+    assert found == [running.Running("detached", "ended", 3, "/r")]
+
+
+@pytest.mark.parametrize("run", ["/a b/c,d", "/x=y", "/café"])
+def test_a_run_directory_is_found_whatever_its_name(tmp_path, run):
+    engine = _containers(tmp_path, run=run)
+    assert [item.name for item in running.listed(engine, run)] == ["detached"]
+    assert running.listed(engine, run + "x") == []

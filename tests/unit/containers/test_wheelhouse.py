@@ -7,7 +7,7 @@ import pytest
 from draftkiln import checkout, cli
 from draftkiln.containers import inputs, wheelhouse
 from draftkiln.containers.locked import Locked, Platform
-from draftkiln.errors import ExitCode, NetworkError, PinError, ProblemsError
+from draftkiln.errors import ExitCode, NetworkError, PinError, ProblemsError, StorageError
 
 X86 = Platform("3.11", "x86_64")
 MISMATCH = """\
@@ -76,6 +76,14 @@ def test_gone_and_no_network_are_told_apart():
         "WARNING: Retrying … Temporary failure in name resolution\nERROR: No matching distribution found for x==9"
     )
     assert isinstance(cut, NetworkError)
+
+
+def test_a_full_disk_is_told_as_one():
+    error = wheelhouse.refusal(
+        "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"
+    )
+    assert isinstance(error, StorageError)
+    assert error.code is ExitCode.STORAGE
 
 
 def test_case_65_nothing_in_the_project_leaves_hashes_out():
