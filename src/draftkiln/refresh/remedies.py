@@ -139,7 +139,7 @@ def _renamed(item: Break, before: Evaluator | None, now: Evaluator) -> Remedy | 
         return None
     seam = item.seam
     owner, _, name = seam.paths[0].rpartition(".")
-    if seam.kind == "attribute":
+    if seam.kind in {"attribute", "set"}:
         owner, name = seam.paths[0], seam.detail
     members = dict(_functions(now.value(owner), now))
     old = dict(_functions(before.value(owner), before)).get(name) if before else None

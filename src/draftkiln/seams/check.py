@@ -6,6 +6,7 @@ import difflib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from draftkiln.seams import forms
 from draftkiln.seams.inference import Engine
 from draftkiln.seams.modules import FunctionNode, ModuleIndex
 from draftkiln.seams.paths import Evaluator, Reached, Unreachable, fulfils
@@ -15,8 +16,9 @@ from draftkiln.seams.values import UNKNOWN, Absent, AnyOf, ClassOf, InstanceOf, 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from draftkiln.seams.model import Seam, SeamList
+    from draftkiln.seams.model import Baseline, Seam, SeamList
     from draftkiln.seams.sources import Sources
+    from draftkiln.seams.values import Value
 
 ARCHITECTURES = ("DeepseekV3ForCausalLM", "KimiK25ForConditionalGeneration", "LlamaForCausalLM")
 _STEM = 5
@@ -28,10 +30,16 @@ Severity = Literal[
     "unexpected keyword",
     "too many arguments",
     "return changed",
+    "argument moved",
+    "not callable",
+    "read-only",
+    "abstract",
     "not fulfilled",
     "default changed",
+    "argument renamed",
     "result changed",
 ]
+_WORTH_A_LOOK = {"default changed", "argument renamed", "result changed"}
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,7 @@ class Break:
     @property
     def breaks(self) -> bool:
         """Whether the patched files fail; otherwise it only deserves a look."""
-        return self.severity not in {"default changed", "result changed"}
+        return self.severity not in _WORTH_A_LOOK
 
 
 @dataclass(frozen=True)
@@ -83,11 +91,14 @@ def check(seams: SeamList, sources: Sources, architectures: Sequence[str] = ARCH
 def with_baseline(seams: SeamList, sources: Sources, engine_name: str) -> SeamList:
     """The list with the signatures of an engine build, against which later builds are compared."""
     evaluator = Evaluator(Engine(ModuleIndex(sources, {"vllm"})), ARCHITECTURES[0])
-    described = [
-        replace(seam, baseline=evaluator.baseline(seam.paths[0], seam.shape)) if seam.shape else seam
-        for seam in seams.seams
-    ]
+    described = [replace(seam, baseline=_baseline(seam, evaluator)) for seam in seams.seams]
     return replace(seams, engine=engine_name, seams=tuple(described))
+
+
+def _baseline(seam: Seam, evaluator: Evaluator) -> Baseline | None:
+    if seam.shape:
+        return evaluator.baseline(seam.paths[0], seam.shape)
+    return evaluator.form_of(seam.paths[0], seam.detail) if seam.kind == "attribute" else None
 
 
 def _depends_on_target(seam: Seam) -> bool:
@@ -130,16 +141,30 @@ def _check_path(seam: Seam, path: str, evaluator: Evaluator) -> list[Break] | No
         return _check_call(seam, path, value, evaluator)
     if isinstance(value, Absent | Unknown | Unreachable):
         return None
-    if seam.kind == "attribute":
-        found = evaluator.engine.attribute(value, seam.detail)
-        if found == UNKNOWN:
-            return None
-        return (
-            [_gone(seam, f"{_name(value)}.{seam.detail}", _members(value, evaluator), seam.detail)]
-            if isinstance(found, Absent)
-            else []
-        )
+    if seam.kind in {"attribute", "set"}:
+        return _check_attribute(seam, path, value, evaluator)
     return _check_use(seam, path, value, evaluator)
+
+
+def _check_attribute(seam: Seam, path: str, value: Value, evaluator: Evaluator) -> list[Break] | None:
+    found = evaluator.engine.attribute(value, seam.detail)
+    if found == UNKNOWN:
+        return None
+    what = f"{_name(value)}.{seam.detail}"
+    if isinstance(found, Absent):
+        return [_gone(seam, what, _members(value, evaluator), seam.detail)]
+    if seam.kind == "set":
+        why = forms.read_only(evaluator.engine, value, seam.detail)
+        return [Break(seam, "read-only", f"{what} cannot be set", seam.title, why)] if why else []
+    was = seam.baseline.form if seam.baseline and _is_told(seam, path) else ""
+    if was == "value" and forms.of_attribute(found) == "method":
+        return [Break(seam, "return changed", f"{what} is a method now", seam.title, f"def {seam.detail}(…)")]
+    return []
+
+
+def _is_told(seam: Seam, path: str) -> bool:
+    """Whether the baseline speaks of this path: of the first one, and of one target only."""
+    return path == seam.paths[0] and not _depends_on_target(seam)
 
 
 def _check_import(seam: Seam, path: str, evaluator: Evaluator) -> list[Break]:
@@ -183,7 +208,8 @@ def _check_call(seam: Seam, path: str, value: Reached, evaluator: Evaluator) -> 
     for option in options:
         signature = None if isinstance(option, Unreachable) else evaluator.engine.signature(option)
         if signature is None:
-            return None
+            surely_not = all(forms.is_callable(evaluator.engine, each) is False for each in options)
+            return [_not_callable(seam, path, value)] if surely_not else None
         problems = [
             Break(
                 seam,
@@ -200,9 +226,51 @@ def _check_call(seam: Seam, path: str, value: Reached, evaluator: Evaluator) -> 
     return problems
 
 
+def _not_callable(seam: Seam, path: str, value: Reached) -> Break:
+    return Break(seam, "not callable", f"{path} is no function any more", f"called {seam.shape}", _name(value))
+
+
 def _compared(seam: Seam, path: str, evaluator: Evaluator) -> list[Break]:
+    """What a call that binds meets now and did not meet in the build of the baseline."""
+    value = evaluator.value(path)
+    left = forms.left_abstract(evaluator.engine, value.definition) if isinstance(value, ClassOf) else []
+    found = [Break(seam, "abstract", f"{path}: abstract {name}", f"called {seam.shape}", f"{name}(…)") for name in left]
     now = evaluator.baseline(path, seam.shape) if seam.shape else None
     if seam.baseline is None or now is None:
+        return found
+    if _is_told(seam, path):
+        found += [*_moved(seam, path, now, evaluator), *_other_form(seam, path, now)]
+    return found + _changed(seam, path, now)
+
+
+def _other_form(seam: Seam, path: str, now: Baseline) -> list[Break]:
+    """A coroutine, a generator or a context manager runs nothing when it is called, and a plain function is none."""
+    was = seam.baseline.form if seam.baseline else now.form
+    if was == now.form:
+        return []
+    what = f"{path} gives {forms.words(now.form)} now, not {forms.words(was)}"
+    return [Break(seam, "return changed", what, f"called {seam.shape}", forms.words(now.form))]
+
+
+def _moved(seam: Seam, path: str, now: Baseline, evaluator: Evaluator) -> list[Break]:
+    """Arguments given by position that reach another parameter than before."""
+    value = evaluator.value(path)
+    signature = None if isinstance(value, Unreachable) else evaluator.engine.signature(value)
+    before = seam.baseline.positional if seam.baseline else ()
+    found = []
+    for position, (old, new) in enumerate(zip(before, now.positional, strict=False), 1):
+        if old != new:
+            is_elsewhere = signature is not None and any(item.name == old for item in signature.parameters)
+            severity: Severity = "argument moved" if is_elsewhere else "argument renamed"
+            what = f"{path}: argument {position} was {old}, is {new}"
+            found.append(Break(seam, severity, what, f"called {seam.shape}", str(signature), parameter=old))
+    return found
+
+
+def _changed(seam: Seam, path: str, now: Baseline) -> list[Break]:
+    """Defaults that the call leaves to the engine, and the annotated result."""
+    before = seam.baseline
+    if before is None:
         return []
     defaults = dict(now.defaults)
     found = [
@@ -210,15 +278,15 @@ def _compared(seam: Seam, path: str, evaluator: Evaluator) -> list[Break]:
             seam,
             "default changed",
             f"{path}: default of {name} changed",
-            f"{name}={before}",
+            f"{name}={value}",
             f"{name}={defaults[name]}",
         )
-        for name, before in seam.baseline.defaults
-        if name in defaults and defaults[name] != before
+        for name, value in before.defaults
+        if name in defaults and defaults[name] != value
     ]
-    if now.returns != seam.baseline.returns:
+    if now.returns != before.returns:
         what = f"{path}: what it returns is annotated anew"
-        found.append(Break(seam, "result changed", what, str(seam.baseline.returns), str(now.returns)))
+        found.append(Break(seam, "result changed", what, str(before.returns), str(now.returns)))
     return found
 
 
