@@ -1,7 +1,7 @@
 """Packages that are compiled for one torch: their version follows from it, not from their newest release.
 
-A stack overrides what its engine declares of torch, and with it what these packages declare of theirs: without a pin the
-newest one is taken, whose operators another torch cannot load.
+A stack overrides what its engine declares of torch, and with it what these packages declare of theirs: without a pin
+the newest one is taken, whose operators another torch cannot load.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from draftkiln.seams.values import ClassOf, Function, InstanceOf, Module
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from draftkiln.seams.check import Break
+    from draftkiln.seams.breaks import Break
     from draftkiln.seams.sources import Sources
 
 

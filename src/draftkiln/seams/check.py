@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from draftkiln.seams import forms
+from draftkiln.seams.breaks import Break
+from draftkiln.seams.comparison import compared, depends_on_target, is_told
 from draftkiln.seams.inference import Engine
 from draftkiln.seams.modules import FunctionNode, ModuleIndex
 from draftkiln.seams.paths import Evaluator, Reached, Unreachable, fulfils
@@ -23,44 +25,6 @@ if TYPE_CHECKING:
 ARCHITECTURES = ("DeepseekV3ForCausalLM", "KimiK25ForConditionalGeneration", "LlamaForCausalLM")
 _STEM = 5
 _METHODS = {"index": ("__getitem__",), "iterate": ("__iter__", "__getitem__"), "unpack": ("__iter__", "__getitem__")}
-Severity = Literal[
-    "gone",
-    "renamed",
-    "new required parameter",
-    "unexpected keyword",
-    "too many arguments",
-    "return changed",
-    "argument moved",
-    "not callable",
-    "read-only",
-    "abstract",
-    "not fulfilled",
-    "default changed",
-    "argument renamed",
-    "result changed",
-]
-_WORTH_A_LOOK = {"default changed", "argument renamed", "result changed"}
-
-
-@dataclass(frozen=True)
-class Break:
-    """One seam that an engine build does not hold.
-
-    `before` and `now` are the two sides: how the patched files use it (or the baseline's signature) and what is there.
-    """
-
-    seam: Seam
-    severity: Severity
-    what: str
-    before: str
-    now: str
-    architectures: tuple[str, ...] = ()
-    parameter: str = ""
-
-    @property
-    def breaks(self) -> bool:
-        """Whether the patched files fail; otherwise it only deserves a look."""
-        return self.severity not in _WORTH_A_LOOK
 
 
 @dataclass(frozen=True)
@@ -80,7 +44,7 @@ def check(seams: SeamList, sources: Sources, architectures: Sequence[str] = ARCH
     found: list[Break] = []
     undecided = []
     for seam in seams.seams:
-        relevant = evaluators if _depends_on_target(seam) else evaluators[:1]
+        relevant = evaluators if depends_on_target(seam) else evaluators[:1]
         results = [_check_seam(seam, evaluator) for evaluator in relevant]
         if any(result is None for result in results):
             undecided.append(seam)
@@ -99,11 +63,6 @@ def _baseline(seam: Seam, evaluator: Evaluator) -> Baseline | None:
     if seam.shape:
         return evaluator.baseline(seam.paths[0], seam.shape)
     return evaluator.form_of(seam.paths[0], seam.detail) if seam.kind == "attribute" else None
-
-
-def _depends_on_target(seam: Seam) -> bool:
-    texts = [*seam.paths, seam.detail, *(path for item in seam.when for path in item.paths)]
-    return any(text.startswith(("@model", "@decoder", "@worker.model_runner.model")) for text in texts)
 
 
 def _joined(results: Sequence[list[Break] | None], evaluators: Sequence[Evaluator]) -> list[Break]:
@@ -156,15 +115,10 @@ def _check_attribute(seam: Seam, path: str, value: Value, evaluator: Evaluator) 
     if seam.kind == "set":
         why = forms.read_only(evaluator.engine, value, seam.detail)
         return [Break(seam, "read-only", f"{what} cannot be set", seam.title, why)] if why else []
-    was = seam.baseline.form if seam.baseline and _is_told(seam, path) else ""
+    was = seam.baseline.form if seam.baseline and is_told(seam, path) else ""
     if was == "value" and forms.of_attribute(found) == "method":
         return [Break(seam, "return changed", f"{what} is a method now", seam.title, f"def {seam.detail}(…)")]
     return []
-
-
-def _is_told(seam: Seam, path: str) -> bool:
-    """Whether the baseline speaks of this path: of the first one, and of one target only."""
-    return path == seam.paths[0] and not _depends_on_target(seam)
 
 
 def _check_import(seam: Seam, path: str, evaluator: Evaluator) -> list[Break]:
@@ -222,72 +176,12 @@ def _check_call(seam: Seam, path: str, value: Reached, evaluator: Evaluator) -> 
             for item in call_problems(signature, shape)
         ]
         if not problems:
-            return _compared(seam, path, evaluator)
+            return compared(seam, path, evaluator)
     return problems
 
 
 def _not_callable(seam: Seam, path: str, value: Reached) -> Break:
     return Break(seam, "not callable", f"{path} is no function any more", f"called {seam.shape}", _name(value))
-
-
-def _compared(seam: Seam, path: str, evaluator: Evaluator) -> list[Break]:
-    """What a call that binds meets now and did not meet in the build of the baseline."""
-    value = evaluator.value(path)
-    left = forms.left_abstract(evaluator.engine, value.definition) if isinstance(value, ClassOf) else []
-    found = [Break(seam, "abstract", f"{path}: abstract {name}", f"called {seam.shape}", f"{name}(…)") for name in left]
-    now = evaluator.baseline(path, seam.shape) if seam.shape else None
-    if seam.baseline is None or now is None:
-        return found
-    if _is_told(seam, path):
-        found += [*_moved(seam, path, now, evaluator), *_other_form(seam, path, now)]
-    return found + _changed(seam, path, now)
-
-
-def _other_form(seam: Seam, path: str, now: Baseline) -> list[Break]:
-    """A coroutine, a generator or a context manager runs nothing when it is called, and a plain function is none."""
-    was = seam.baseline.form if seam.baseline else now.form
-    if was == now.form:
-        return []
-    what = f"{path} gives {forms.words(now.form)} now, not {forms.words(was)}"
-    return [Break(seam, "return changed", what, f"called {seam.shape}", forms.words(now.form))]
-
-
-def _moved(seam: Seam, path: str, now: Baseline, evaluator: Evaluator) -> list[Break]:
-    """Arguments given by position that reach another parameter than before."""
-    value = evaluator.value(path)
-    signature = None if isinstance(value, Unreachable) else evaluator.engine.signature(value)
-    before = seam.baseline.positional if seam.baseline else ()
-    found = []
-    for position, (old, new) in enumerate(zip(before, now.positional, strict=False), 1):
-        if old != new:
-            is_elsewhere = signature is not None and any(item.name == old for item in signature.parameters)
-            severity: Severity = "argument moved" if is_elsewhere else "argument renamed"
-            what = f"{path}: argument {position} was {old}, is {new}"
-            found.append(Break(seam, severity, what, f"called {seam.shape}", str(signature), parameter=old))
-    return found
-
-
-def _changed(seam: Seam, path: str, now: Baseline) -> list[Break]:
-    """Defaults that the call leaves to the engine, and the annotated result."""
-    before = seam.baseline
-    if before is None:
-        return []
-    defaults = dict(now.defaults)
-    found = [
-        Break(
-            seam,
-            "default changed",
-            f"{path}: default of {name} changed",
-            f"{name}={value}",
-            f"{name}={defaults[name]}",
-        )
-        for name, value in before.defaults
-        if name in defaults and defaults[name] != value
-    ]
-    if now.returns != before.returns:
-        what = f"{path}: what it returns is annotated anew"
-        found.append(Break(seam, "result changed", what, str(before.returns), str(now.returns)))
-    return found
 
 
 def _check_use(seam: Seam, path: str, value: Reached, evaluator: Evaluator) -> list[Break] | None:

@@ -1,5 +1,7 @@
-"""What a use takes for granted beyond a name and a signature: that a function runs when called, that an attribute holds
-a value and can be set, that a class can be made."""
+"""What a use takes for granted beyond a name and a signature.
+
+That a function runs when it is called, that an attribute holds a value and can be set, that a class can be made.
+"""
 
 from __future__ import annotations
 

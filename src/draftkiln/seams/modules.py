@@ -251,9 +251,7 @@ def _build_scope(module: str, file: str, text: str) -> Scope:
     return scope
 
 
-def _bind_all(
-    scope: Scope, body: Sequence[ast.stmt], *, package: bool, typing_only: bool, sure: bool = False
-) -> None:
+def _bind_all(scope: Scope, body: Sequence[ast.stmt], *, package: bool, typing_only: bool, sure: bool = False) -> None:
     for statement in body:
         if isinstance(statement, ast.If):
             checking = "TYPE_CHECKING" in ast.unparse(statement.test)

@@ -102,7 +102,7 @@ def _handler(index):
             with contextlib.suppress(ConnectionError):
                 self.wfile.write(data[: len(data) // 2] if fault == "cut" else data)
 
-        do_HEAD = do_GET  # uv looks whether parts of a wheel can be had
+        do_HEAD = do_GET  # noqa: N815 - its base's name; uv looks whether parts of a wheel can be had
 
         def log_message(self, *_):
             pass

@@ -20,7 +20,9 @@ overrides:
 def torches(index):
     index.project("torch", *(wheel("torch", version, requires=()) for version in ("2.10.0", "2.11.0")))
     pairs = {"0.25.0": "2.10.0", "0.26.0": "2.11.0"}
-    index.project("torchvision", *(wheel("torchvision", own, requires=(f"torch=={its}",)) for own, its in pairs.items()))
+    index.project(
+        "torchvision", *(wheel("torchvision", own, requires=(f"torch=={its}",)) for own, its in pairs.items())
+    )
 
 
 @pytest.mark.parametrize(("torch", "version"), [("2.10.0", "0.25.0"), ("2.11.0", "0.26.0")])

@@ -49,7 +49,12 @@ print(output.tokens, output.rows["a"])
 """
 BREAKS = [
     ("    def schedule", "    async def schedule", "return changed", "gives a coroutine now"),
-    ("    def add(self, request) -> None: ...\n    def f", "    async def add(self, request): ...\n    def f", "return changed", "add gives"),
+    (
+        "    def add(self, request) -> None: ...\n    def f",
+        "    async def add(self, request): ...\n    def f",
+        "return changed",
+        "add gives",
+    ),
     ("return []\n    def s", "yield\n    def s", "return changed", "finish gives a generator now"),
     ("list[int]: return []", "list[int]: yield 1", "return changed", "groups gives a generator now"),
     ("def settle", "@contextmanager\ndef settle", "return changed", "settle gives a context manager now"),
@@ -59,7 +64,12 @@ BREAKS = [
     ("ids, status", "status, ids", "argument moved", "argument 1 was ids, is status"),
     ("specs, size=1", "device=None, specs=None, size=1", "argument moved", "argument 1 was specs, is device"),
     ("    tokens: int = 0", "    def tokens(self) -> int: ...", "return changed", "Output.tokens is a method now"),
-    ("    blocks: int = 0", "    @property\n    def blocks(self) -> int: ...", "read-only", "Config.blocks cannot be set"),
+    (
+        "    blocks: int = 0",
+        "    @property\n    def blocks(self) -> int: ...",
+        "read-only",
+        "Config.blocks cannot be set",
+    ),
     ("@dataclass\nclass Config", "@dataclass(frozen=True)\nclass Config", "read-only", "Config.blocks cannot be set"),
     ("def schedule", "@abstractmethod\n    def reset(self): ...\n    def schedule", "abstract", "abstract reset"),
     ("-> Output: return Output()", "-> tuple[Output, int]: ...", "gone", "tokens is gone"),
