@@ -21,7 +21,7 @@ Form = Literal["plain", "async", "generator", "context manager", "method", "valu
 _WORDS = {"async": "a coroutine", "generator": "a generator", "context manager": "a context manager"}
 
 
-def of_call(value: Value) -> Form:
+def of_call(value: object) -> Form:
     """What a call of `value` sets going; all that is no function counts as plain."""
     node = value.definition.node if isinstance(value, Function) else None
     if not isinstance(node, FunctionNode):
@@ -46,7 +46,7 @@ def of_attribute(value: Value) -> Form | None:
     return "method" if isinstance(value, Function) else "value"
 
 
-def is_callable(engine: Engine, value: Value) -> bool | None:
+def is_callable(engine: Engine, value: object) -> bool | None:
     """False for what surely cannot be called, such as the value of a property; None where that cannot be told."""
     if isinstance(value, Scalar | Items):
         return False

@@ -132,8 +132,8 @@ class Engine:
         if isinstance(value, Scalar) and value.name in {"None", FUTURE}:
             return UNKNOWN if value.name == FUTURE and name in _FUTURE_MEMBERS else Absent(value.name)
         if isinstance(value, Items):
-            own = value.parts is None or name.startswith("__") or name in _TUPLE_MEMBERS
-            return EXISTING if own else Absent("tuple")
+            may_have = value.parts is None or name.startswith("__") or name in _TUPLE_MEMBERS
+            return EXISTING if may_have else Absent("tuple")
         if not isinstance(value, ClassOf | InstanceOf):
             return UNKNOWN
         family, outside = self.ancestors(value.definition)
