@@ -79,5 +79,78 @@ def test_a_break_that_nobody_wrote_down_is_found_in_the_real_sources(engine, sea
     assert any(node.name in item.what or node.name in item.before for item in broken), (what, broken)
 
 
+CACHE_UTILS = "vllm/v1/core/kv_cache_utils.py"
+SCHEDULER = "vllm/v1/core/sched/scheduler.py"
+OUTPUT = "vllm/v1/core/sched/output.py"
+EXECUTOR = "vllm/v1/executor/abstract.py"
+CACHE = "vllm/config/cache.py"
+ADD = "    def add_request(self, request: Request) -> None:\n"
+KINDS = {
+    "a keyword made positional-only": (
+        CACHE_UTILS,
+        "    available_memory: int,\n) -> KVCacheConfig:",
+        "    available_memory: int,\n    /,\n) -> KVCacheConfig:",
+    ),
+    "a position made keyword-only": (SCHEDULER, "add_request(self, request", "add_request(self, *, request"),
+    "arguments swapped": (
+        SCHEDULER,
+        "request_ids: str | Iterable[str] | None, finished_status: RequestStatus",
+        "finished_status: RequestStatus, request_ids: str | Iterable[str] | None",
+    ),
+    "an optional argument put first": (
+        SCHEDULER,
+        "add_request(self, request: Request)",
+        "add_request(self, at: float | None = None, request: Request | None = None)",
+    ),
+    "a procedure made a generator": (SCHEDULER, ADD, f"{ADD}        yield request\n"),
+    "a coroutine": (SCHEDULER, "    def schedule(self, throttle", "    async def schedule(self, throttle"),
+    "a coroutine of a base class": (
+        EXECUTOR,
+        "    def determine_available_memory(",
+        "    async def determine_available_memory(",
+    ),
+    "a method made a property": (
+        EXECUTOR,
+        "    def determine_available_memory(",
+        "    @property\n    def determine_available_memory(",
+    ),
+    "a field made a method": (
+        OUTPUT,
+        "    total_num_scheduled_tokens: int\n",
+        "    def total_num_scheduled_tokens(self) -> int: return 0\n",
+    ),
+    "a field made a property that cannot be set": (
+        CACHE,
+        "    num_gpu_blocks: int | None = field(default=None, init=False)\n",
+        "    @property\n    def num_gpu_blocks(self) -> int | None: return 1\n",
+    ),
+    "a config frozen": (CACHE, "@config\nclass CacheConfig", "@config(frozen=True)\nclass CacheConfig"),
+    "an abstract method that nobody fills": (SCHEDULER, ADD, f"    @abstractmethod\n    def reset(self): ...\n\n{ADD}"),
+    "a method moved to a mixin that is no base": (SCHEDULER, "def finish_requests(", "def elsewhere("),
+    "a name deleted at the module's end": (CACHE_UTILS, "", "\ndel init_none_hash\n"),
+    "a result put into a tuple": (
+        CACHE_UTILS,
+        ') -> KVCacheConfig:\n    """Generate the KV cache configuration from',
+        ') -> tuple[KVCacheConfig, int]:\n    """Generate the KV cache configuration from',
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_of_break_that_names_and_signatures_hide_is_found_in_the_real_sources(engine, seams, kind):
+    name, old, new = KINDS[kind]
+    file = engine / name
+    before = file.read_text(encoding="utf-8")
+    assert old in before
+    changed = before.replace(old, new, 1) if old else before + new
+    ast.parse(changed)
+    try:
+        file.write_text(changed, encoding="utf-8")
+        found = [item for item in check(seams, open_engine(str(engine)).sources).breaks if item.breaks]
+    finally:
+        file.write_text(before, encoding="utf-8")
+    assert found
+
+
 def test_without_a_break_nothing_is_found(engine, seams):
     assert [item for item in check(seams, open_engine(str(engine)).sources).breaks if item.breaks] == []

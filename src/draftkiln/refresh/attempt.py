@@ -50,6 +50,9 @@ class Attempt:
     problems: list[Problem] = field(default_factory=list)
     findings: int | None = None
     results: dict[str, Any] = field(default_factory=dict)
+    _began: float = 0.0
+    _before: float | None = None
+    """Seconds that the present step took when it passed before."""
 
     def run(self, extra: list[str], borrow: Callable[[Stack], object]) -> bool:
         """Take the steps in order until one fails or `last` is done; whether all passed.
@@ -81,10 +84,12 @@ class Attempt:
     def _step(self, name: str) -> Iterator[list[str]]:
         """Time a step; the list takes its note. An error of draftkiln is the step's failure.
 
+        A step that passed in an earlier run counts with the seconds that it took then: the sum is that of one run.
+
         A full disk, a wrong hash or a missing system package is nothing that a patch mends: it ends the refresh.
         """
         note: list[str] = []
-        began = time.monotonic()
+        self._began, self._before = time.monotonic(), None
         known = len(self.problems)
         status = "failed"
         try:
@@ -102,8 +107,13 @@ class Attempt:
             note.append(error.what)
             raise StoppedError from error
         finally:
-            self.steps.append(Step(name, status, round(time.monotonic() - began, 1), "; ".join(note)))
+            if self._before is not None:
+                note.append(f"passed before, in {self._before:.1f} s")
+            self.steps.append(Step(name, status, round(self._seconds(), 1), "; ".join(note)))
             self.tell(f"{name}: {status} ({self.steps[-1].seconds:.1f} s) {self.steps[-1].note}")
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began + (self._before or 0.0)
 
     def _lock(self, slugs: list[str]) -> None:
         from draftkiln.refresh.relist import list_seams
@@ -122,8 +132,9 @@ class Attempt:
             seams, broken = list_seams(self.home, locked, self.build)
             self.results["patches"] = len(slugs)
             note.append(f"{locked.locked().packages} packages as of {locked.file.as_of:%Y-%m-%d}")
-            if not fresh:
-                note.append("kept from before")
+            identity = str(locked.locked().inputs_sha256)
+            if fresh or self._passed("lock", identity) is None:
+                self._keep("lock", identity, {})
             if broken:
                 self.problems += seam_problems(broken)
                 note.append(f"{len(broken)} of {seams} seams break")
@@ -144,6 +155,9 @@ class Attempt:
                 )
             borrow(stack)
             found = environment.ensure(self.home.stack)
+            identity = found.python.parents[1].name
+            if not made or self._passed("environment", identity) is None:
+                self._keep("environment", identity, {})
             note.append("made before" if made else "made")
         return found
 
@@ -151,9 +165,9 @@ class Attempt:
         from draftkiln.seams.probe_command import probe
 
         with self._step("probe") as note:
-            if self._passed("probe", environment) is not None:
+            identity = self._identity(environment)
+            if self._passed("probe", identity) is not None:
                 self.findings = 0
-                note.append("passed before")
                 return
             found = probe(environment.python, environment.variables())
             self.findings = len(found.findings)
@@ -164,23 +178,22 @@ class Attempt:
                     for item in found.findings
                 ]
                 raise StackError(f"{self.findings} findings: {found.findings[0].what}")
-            self._keep("probe", environment, {})
+            self._keep("probe", identity, {})
 
     def _numbers(self, environment: Environment) -> None:
         from draftkiln.matrix import prove
 
         with self._step("numbers") as note:
-            passed = self._passed("numbers", environment)
+            identity = self._identity(environment)
+            passed = self._passed("numbers", identity)
             if passed is None:
                 folder = self.work / "numbers"
                 shutil.rmtree(folder, ignore_errors=True)
                 failed = prove.numbers(self.home.stack, self.target, environment, folder, self.results, self.tell)
                 if failed:
                     raise StackError(failed)
-                passed = self._keep("numbers", environment, dict(self.results))
+                passed = self._keep("numbers", identity, dict(self.results))
                 shutil.rmtree(folder, ignore_errors=True)
-            else:
-                note.append("passed before")
             self.results |= passed
             right, shifted = passed["min_cosine"], passed["shifted_cosine"]
             note.append(f"least cosine {right:.5f} to transformers, {shifted:.3f} with shifted ids")
@@ -203,18 +216,21 @@ class Attempt:
             [lock.requirements_sha256, environment.overlay.name, file.environment, file.preload, self.target]
         )
 
-    def _passed(self, step: str, environment: Environment) -> dict[str, Any] | None:
+    def _passed(self, step: str, identity: str) -> dict[str, Any] | None:
+        """What the step came to where it passed before with the same identity; its seconds then count again."""
         from draftkiln.rundir import read_json
 
         file = self.work / f"{step}.json"
-        if not file.exists():
+        found = read_json(file) if file.exists() else {}
+        if found.get("identity") != identity:
             return None
-        found = read_json(file)
+        self._before = float(found.get("seconds", 0.0))
         results: dict[str, Any] = found["results"]
-        return results if found["identity"] == self._identity(environment) else None
+        return results
 
-    def _keep(self, step: str, environment: Environment, results: dict[str, Any]) -> dict[str, Any]:
-        durable.write_json(self.work / f"{step}.json", {"identity": self._identity(environment), "results": results})
+    def _keep(self, step: str, identity: str, results: dict[str, Any]) -> dict[str, Any]:
+        value = {"identity": identity, "results": results, "seconds": round(self._seconds(), 1)}
+        durable.write_json(self.work / f"{step}.json", value)
         return results
 
 

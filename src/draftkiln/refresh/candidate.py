@@ -11,6 +11,7 @@ from packaging.version import Version
 
 from draftkiln import durable
 from draftkiln.errors import StackError
+from draftkiln.refresh import companions
 from draftkiln.stack.model import StackFile
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def write(home: Home, build: Build, template: Stack, series_lines: list[str]) ->
         series_lines: slugs in order.
 
     Raises:
-        StackError: the template's file is not written in the way that this can follow.
+        StackError: the template's file is not written in the way that this can follow, or the index has no torchvision
+            for the build's torch.
     """
     file = template.file
     text = (template.folder / "stack.yaml").read_text(encoding="utf-8")
@@ -63,6 +65,7 @@ def write(home: Home, build: Build, template: Stack, series_lines: list[str]) ->
     if build.torch:
         rules[r"^  - torch==\S+$"] = f"  - torch=={build.torch}"
         text = re.sub(r"(?m)torch \d[\w.]*\+cpu", f"torch {build.torch}+cpu", text)
+        text = companions.pinned(text, companions.of(file.requirements, build.torch, moment, file.python[0]))
     for pattern, line in rules.items():
         text, count = re.subn(pattern, lambda _, line=line: line, text, flags=re.MULTILINE)  # type: ignore[misc]
         if count != 1:

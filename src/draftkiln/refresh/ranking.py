@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from draftkiln.refresh.build import Build
-    from draftkiln.seams.check import Break
+    from draftkiln.seams.breaks import Break
     from draftkiln.seams.model import SeamList
     from draftkiln.stack.model import Stack
 

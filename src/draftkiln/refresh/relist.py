@@ -17,7 +17,7 @@ from draftkiln.stack import patched
 if TYPE_CHECKING:
     from draftkiln.refresh.build import Build
     from draftkiln.refresh.home import Home
-    from draftkiln.seams.check import Break
+    from draftkiln.seams.breaks import Break
     from draftkiln.stack.model import Stack
 
 

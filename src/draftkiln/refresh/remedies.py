@@ -21,7 +21,7 @@ from draftkiln.seams.values import ClassOf, Function, InstanceOf, Module
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from draftkiln.seams.check import Break
+    from draftkiln.seams.breaks import Break
     from draftkiln.seams.sources import Sources
 
 
@@ -139,7 +139,7 @@ def _renamed(item: Break, before: Evaluator | None, now: Evaluator) -> Remedy | 
         return None
     seam = item.seam
     owner, _, name = seam.paths[0].rpartition(".")
-    if seam.kind == "attribute":
+    if seam.kind in {"attribute", "set"}:
         owner, name = seam.paths[0], seam.detail
     members = dict(_functions(now.value(owner), now))
     old = dict(_functions(before.value(owner), before)).get(name) if before else None

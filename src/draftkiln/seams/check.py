@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from draftkiln.seams import forms
+from draftkiln.seams.breaks import Break
+from draftkiln.seams.comparison import compared, depends_on_target, is_told
 from draftkiln.seams.inference import Engine
 from draftkiln.seams.modules import FunctionNode, ModuleIndex
 from draftkiln.seams.paths import Evaluator, Reached, Unreachable, fulfils
@@ -15,44 +18,13 @@ from draftkiln.seams.values import UNKNOWN, Absent, AnyOf, ClassOf, InstanceOf, 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from draftkiln.seams.model import Seam, SeamList
+    from draftkiln.seams.model import Baseline, Seam, SeamList
     from draftkiln.seams.sources import Sources
+    from draftkiln.seams.values import Value
 
 ARCHITECTURES = ("DeepseekV3ForCausalLM", "KimiK25ForConditionalGeneration", "LlamaForCausalLM")
 _STEM = 5
 _METHODS = {"index": ("__getitem__",), "iterate": ("__iter__", "__getitem__"), "unpack": ("__iter__", "__getitem__")}
-Severity = Literal[
-    "gone",
-    "renamed",
-    "new required parameter",
-    "unexpected keyword",
-    "too many arguments",
-    "return changed",
-    "not fulfilled",
-    "default changed",
-    "result changed",
-]
-
-
-@dataclass(frozen=True)
-class Break:
-    """One seam that an engine build does not hold.
-
-    `before` and `now` are the two sides: how the patched files use it (or the baseline's signature) and what is there.
-    """
-
-    seam: Seam
-    severity: Severity
-    what: str
-    before: str
-    now: str
-    architectures: tuple[str, ...] = ()
-    parameter: str = ""
-
-    @property
-    def breaks(self) -> bool:
-        """Whether the patched files fail; otherwise it only deserves a look."""
-        return self.severity not in {"default changed", "result changed"}
 
 
 @dataclass(frozen=True)
@@ -72,7 +44,7 @@ def check(seams: SeamList, sources: Sources, architectures: Sequence[str] = ARCH
     found: list[Break] = []
     undecided = []
     for seam in seams.seams:
-        relevant = evaluators if _depends_on_target(seam) else evaluators[:1]
+        relevant = evaluators if depends_on_target(seam) else evaluators[:1]
         results = [_check_seam(seam, evaluator) for evaluator in relevant]
         if any(result is None for result in results):
             undecided.append(seam)
@@ -83,16 +55,14 @@ def check(seams: SeamList, sources: Sources, architectures: Sequence[str] = ARCH
 def with_baseline(seams: SeamList, sources: Sources, engine_name: str) -> SeamList:
     """The list with the signatures of an engine build, against which later builds are compared."""
     evaluator = Evaluator(Engine(ModuleIndex(sources, {"vllm"})), ARCHITECTURES[0])
-    described = [
-        replace(seam, baseline=evaluator.baseline(seam.paths[0], seam.shape)) if seam.shape else seam
-        for seam in seams.seams
-    ]
+    described = [replace(seam, baseline=_baseline(seam, evaluator)) for seam in seams.seams]
     return replace(seams, engine=engine_name, seams=tuple(described))
 
 
-def _depends_on_target(seam: Seam) -> bool:
-    texts = [*seam.paths, seam.detail, *(path for item in seam.when for path in item.paths)]
-    return any(text.startswith(("@model", "@decoder", "@worker.model_runner.model")) for text in texts)
+def _baseline(seam: Seam, evaluator: Evaluator) -> Baseline | None:
+    if seam.shape:
+        return evaluator.baseline(seam.paths[0], seam.shape)
+    return evaluator.form_of(seam.paths[0], seam.detail) if seam.kind == "attribute" else None
 
 
 def _joined(results: Sequence[list[Break] | None], evaluators: Sequence[Evaluator]) -> list[Break]:
@@ -130,16 +100,25 @@ def _check_path(seam: Seam, path: str, evaluator: Evaluator) -> list[Break] | No
         return _check_call(seam, path, value, evaluator)
     if isinstance(value, Absent | Unknown | Unreachable):
         return None
-    if seam.kind == "attribute":
-        found = evaluator.engine.attribute(value, seam.detail)
-        if found == UNKNOWN:
-            return None
-        return (
-            [_gone(seam, f"{_name(value)}.{seam.detail}", _members(value, evaluator), seam.detail)]
-            if isinstance(found, Absent)
-            else []
-        )
+    if seam.kind in {"attribute", "set"}:
+        return _check_attribute(seam, path, value, evaluator)
     return _check_use(seam, path, value, evaluator)
+
+
+def _check_attribute(seam: Seam, path: str, value: Value, evaluator: Evaluator) -> list[Break] | None:
+    found = evaluator.engine.attribute(value, seam.detail)
+    if found == UNKNOWN:
+        return None
+    what = f"{_name(value)}.{seam.detail}"
+    if isinstance(found, Absent):
+        return [_gone(seam, what, _members(value, evaluator), seam.detail)]
+    if seam.kind == "set":
+        why = forms.read_only(evaluator.engine, value, seam.detail)
+        return [Break(seam, "read-only", f"{what} cannot be set", seam.title, why)] if why else []
+    was = seam.baseline.form if seam.baseline and is_told(seam, path) else ""
+    if was == "value" and forms.of_attribute(found) == "method":
+        return [Break(seam, "return changed", f"{what} is a method now", seam.title, f"def {seam.detail}(…)")]
+    return []
 
 
 def _check_import(seam: Seam, path: str, evaluator: Evaluator) -> list[Break]:
@@ -183,7 +162,8 @@ def _check_call(seam: Seam, path: str, value: Reached, evaluator: Evaluator) -> 
     for option in options:
         signature = None if isinstance(option, Unreachable) else evaluator.engine.signature(option)
         if signature is None:
-            return None
+            surely_not = all(forms.is_callable(evaluator.engine, each) is False for each in options)
+            return [_not_callable(seam, path, value)] if surely_not else None
         problems = [
             Break(
                 seam,
@@ -196,30 +176,12 @@ def _check_call(seam: Seam, path: str, value: Reached, evaluator: Evaluator) -> 
             for item in call_problems(signature, shape)
         ]
         if not problems:
-            return _compared(seam, path, evaluator)
+            return compared(seam, path, evaluator)
     return problems
 
 
-def _compared(seam: Seam, path: str, evaluator: Evaluator) -> list[Break]:
-    now = evaluator.baseline(path, seam.shape) if seam.shape else None
-    if seam.baseline is None or now is None:
-        return []
-    defaults = dict(now.defaults)
-    found = [
-        Break(
-            seam,
-            "default changed",
-            f"{path}: default of {name} changed",
-            f"{name}={before}",
-            f"{name}={defaults[name]}",
-        )
-        for name, before in seam.baseline.defaults
-        if name in defaults and defaults[name] != before
-    ]
-    if now.returns != seam.baseline.returns:
-        what = f"{path}: what it returns is annotated anew"
-        found.append(Break(seam, "result changed", what, str(seam.baseline.returns), str(now.returns)))
-    return found
+def _not_callable(seam: Seam, path: str, value: Reached) -> Break:
+    return Break(seam, "not callable", f"{path} is no function any more", f"called {seam.shape}", _name(value))
 
 
 def _check_use(seam: Seam, path: str, value: Reached, evaluator: Evaluator) -> list[Break] | None:

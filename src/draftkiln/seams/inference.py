@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from draftkiln.seams.classes import Assignment
 
 _DEPTH = 14
+_TUPLE_MEMBERS = {"count", "index"}
 _FUTURE_MEMBERS = {"result", "exception", "done", "cancel", "cancelled", "running", "add_done_callback"}
 
 
@@ -131,7 +132,8 @@ class Engine:
         if isinstance(value, Scalar) and value.name in {"None", FUTURE}:
             return UNKNOWN if value.name == FUTURE and name in _FUTURE_MEMBERS else Absent(value.name)
         if isinstance(value, Items):
-            return EXISTING
+            may_have = value.parts is None or name.startswith("__") or name in _TUPLE_MEMBERS
+            return EXISTING if may_have else Absent("tuple")
         if not isinstance(value, ClassOf | InstanceOf):
             return UNKNOWN
         family, outside = self.ancestors(value.definition)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-SCHEMA_VERSION = 2
-Kind = Literal["import", "call", "attribute", "return", "predicate"]
+SCHEMA_VERSION = 3
+Kind = Literal["import", "call", "attribute", "set", "return", "predicate"]
 Fact = Literal["has", "takes", "undecided"]
 
 
@@ -44,18 +44,24 @@ class Condition:
 
 @dataclass(frozen=True)
 class Baseline:
-    """Defaults of the parameters that a call leaves out, and the annotation of what it returns."""
+    """How the build that the list was written for answers a use.
 
-    defaults: tuple[tuple[str, str], ...]
-    returns: str | None
+    Of a call: the defaults of the parameters that it leaves out, the annotation of what it returns, the names of the
+    parameters that it gives by position, and what it sets going. Of an attribute: whether it is a method or a value.
+    """
+
+    defaults: tuple[tuple[str, str], ...] = ()
+    returns: str | None = None
+    positional: tuple[str, ...] = ()
+    form: str = "plain"
 
 
 @dataclass(frozen=True)
 class Seam:
     """One reliance on vLLM.
 
-    `paths` are alternatives: one that holds is enough. `detail` is the attribute's name, or the use of a result
-    (`index`, `unpack 2`, `iterate`).
+    `paths` are alternatives: one that holds is enough. `detail` is the name of the attribute that is read or set, or
+    the use of a result (`index`, `unpack 2`, `iterate`).
     """
 
     kind: Kind
@@ -75,7 +81,9 @@ class Seam:
         path = " | ".join(self.paths)
         if self.kind == "call" and self.shape is not None:
             return f"{path}{self.shape}"
-        return f"{path}.{self.detail}" if self.kind == "attribute" else f"{path} {self.detail}".rstrip()
+        if self.kind in {"attribute", "set"}:
+            return f"{path}.{self.detail}{' = …' if self.kind == 'set' else ''}"
+        return f"{path} {self.detail}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -144,8 +152,14 @@ def _record(seam: Seam) -> dict[str, Any]:
         record["when"] = [[item.fact, list(item.paths), item.name, item.holds] for item in seam.when]
     record |= {"patch": seam.owner} if seam.owner else {}
     if seam.baseline:
-        record["baseline"] = {"defaults": dict(seam.baseline.defaults), "returns": seam.baseline.returns}
+        record["baseline"] = _baseline_record(seam.baseline, is_call=seam.shape is not None)
     return record
+
+
+def _baseline_record(known: Baseline, *, is_call: bool) -> dict[str, Any]:
+    record: dict[str, Any] = {"defaults": dict(known.defaults), "returns": known.returns} if is_call else {}
+    record |= {"positional": list(known.positional)} if known.positional else {}
+    return record | ({"form": known.form} if known.form != "plain" else {})
 
 
 def _seam(record: dict[str, Any]) -> Seam:
@@ -165,5 +179,11 @@ def _seam(record: dict[str, Any]) -> Seam:
         shape,
         conditions,
         record.get("patch"),
-        known and Baseline(tuple(sorted(known["defaults"].items())), known["returns"]),
+        known
+        and Baseline(
+            tuple(sorted(known.get("defaults", {}).items())),
+            known.get("returns"),
+            tuple(known.get("positional", ())),
+            known.get("form", "plain"),
+        ),
     )

@@ -73,6 +73,8 @@ class _Import:
 class _Binding:
     target: ast.AST | _Import
     typing_only: bool
+    sure: bool = False
+    """Whether it is bound whatever happens, not in a branch."""
 
 
 @dataclass
@@ -224,7 +226,13 @@ def absolute(module: str, relative: str, *, package: bool) -> str:
 
 def _preferred(scope: Scope, name: str, *, typing: bool) -> list[_Binding]:
     bindings = [binding for binding in scope.bindings.get(name, []) if typing or scope.lazy or not binding.typing_only]
+    if len(bindings) > 1:  # a branch's None stands for what could not be imported there
+        bindings = [binding for binding in bindings if binding.sure or not _is_none(binding.target)] or bindings
     return [binding for binding in reversed(bindings) if not _is_overload(binding.target)]
+
+
+def _is_none(node: ast.AST | _Import) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _is_overload(node: ast.AST | _Import) -> bool:
@@ -236,14 +244,14 @@ def _is_overload(node: ast.AST | _Import) -> bool:
 def _build_scope(module: str, file: str, text: str) -> Scope:
     scope = Scope(module)
     tree = ast.parse(text, filename=file)
-    _bind_all(scope, tree.body, package=file.endswith("__init__.py"), typing_only=False)
+    _bind_all(scope, tree.body, package=file.endswith("__init__.py"), typing_only=False, sure=True)
     if "__getattr__" in scope.bindings:
         scope.lazy = True
         scope.strings = _strings(tree)
     return scope
 
 
-def _bind_all(scope: Scope, body: Sequence[ast.stmt], *, package: bool, typing_only: bool) -> None:
+def _bind_all(scope: Scope, body: Sequence[ast.stmt], *, package: bool, typing_only: bool, sure: bool = False) -> None:
     for statement in body:
         if isinstance(statement, ast.If):
             checking = "TYPE_CHECKING" in ast.unparse(statement.test)
@@ -254,14 +262,18 @@ def _bind_all(scope: Scope, body: Sequence[ast.stmt], *, package: bool, typing_o
             parts = [*statement.body, *handlers, *statement.orelse, *statement.finalbody]
             _bind_all(scope, parts, package=package, typing_only=typing_only)
         elif isinstance(statement, ast.With):
-            _bind_all(scope, statement.body, package=package, typing_only=typing_only)
+            _bind_all(scope, statement.body, package=package, typing_only=typing_only, sure=sure)
+        elif isinstance(statement, ast.Delete) and sure:
+            for target in statement.targets:
+                scope.bindings.pop(ast.unparse(target), None)
         else:
-            _bind(scope, statement, package=package, typing_only=typing_only)
+            _bind(scope, statement, package=package, typing_only=typing_only, sure=sure)
 
 
-def _bind(scope: Scope, statement: ast.stmt, *, package: bool, typing_only: bool) -> None:
+def _bind(scope: Scope, statement: ast.stmt, *, package: bool, typing_only: bool, sure: bool) -> None:
     def add(name: str, target: ast.AST | _Import) -> None:
-        scope.bindings.setdefault(name, []).append(_Binding(target, typing_only))
+        before = [] if sure and _is_none(target) else scope.bindings.get(name, [])
+        scope.bindings[name] = [*before, _Binding(target, typing_only, sure)]
 
     if isinstance(statement, ast.ClassDef | FunctionNode):
         add(statement.name, statement)

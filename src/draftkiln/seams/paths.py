@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from draftkiln.seams import forms
 from draftkiln.seams.model import Baseline
 from draftkiln.seams.modules import Definition, ModuleRef
 from draftkiln.seams.values import UNKNOWN, Absent, Function, InstanceOf, Module, Unknown, Value
@@ -134,7 +135,15 @@ class Evaluator:
             return None
         given = {*shape.keywords, *shape.optional, *(item.name for item in signature.parameters[: shape.positional])}
         left = {item.name: item.default for item in signature.parameters if item.default and item.name not in given}
-        return Baseline(tuple(sorted(left.items())), _returns(value))
+        taken = [item.name for item in signature.parameters if item.kind in {"positional", "either"}]
+        positional = tuple(taken[: shape.positional])
+        return Baseline(tuple(sorted(left.items())), _returns(value), positional, forms.of_call(value))
+
+    def form_of(self, path: str, name: str) -> Baseline | None:
+        """Whether `path.name` is a method or holds a value, None when nothing is known of it."""
+        value = self.value(path)
+        form = None if isinstance(value, Unreachable) else forms.of_attribute(self.engine.attribute(value, name))
+        return None if form is None else Baseline(form=form)
 
 
 def _returns(value: Reached) -> str | None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from draftkiln.seams.check import Break, Result
+    from draftkiln.seams.breaks import Break
+    from draftkiln.seams.check import Result
     from draftkiln.seams.model import SeamList
 
 _WIDTH = 200

@@ -271,7 +271,7 @@ class Tracer(Calls):
             elif isinstance(base, Origin) and (target.attr.startswith("_") or target.attr == "forward"):
                 self._planted[target.attr] = value
             elif isinstance(base, Origin):
-                self.emit("attribute", base.paths, target, frame, detail=target.attr)
+                self.emit("set", base.paths, target, frame, detail=target.attr)
         elif isinstance(target, ast.Subscript):
             self._store_item(target, value, frame)
 

@@ -97,8 +97,12 @@ def _handler(index):
             self.send_header("Content-Length", str(len(data)))
             self.send_header("Last-Modified", "Fri, 20 Nov 2026 01:02:03 GMT")
             self.end_headers()
+            if self.command == "HEAD":
+                return
             with contextlib.suppress(ConnectionError):
                 self.wfile.write(data[: len(data) // 2] if fault == "cut" else data)
+
+        do_HEAD = do_GET  # noqa: N815 - its base's name; uv looks whether parts of a wheel can be had
 
         def log_message(self, *_):
             pass

@@ -14,7 +14,7 @@ from fake_engines import NEW, OLD
 from fake_index import wheel
 from small_project import FINDING, snapshot
 
-from draftkiln import cli, durable
+from draftkiln import cache, cli, durable
 from draftkiln.errors import EngineError, ExitCode, StackError
 from draftkiln.matrix import prove
 from draftkiln.refresh import history, ranking
@@ -188,8 +188,20 @@ def test_a_run_goes_on_behind_what_passed_before(project, machine, capsys):
     # The lock is that of before, the probe passed before; the environment was taken away and is made again.
     assert machine.steps == ["environment", "numbers"]
     notes = {step["name"]: step["note"] for step in value["steps"]}
-    assert "kept from before" in notes["lock"]
+    assert "passed before" in notes["lock"]
     assert "passed before" in notes["probe"]
+    assert "passed before" not in notes["environment"]
+
+
+def test_a_step_that_passed_before_counts_with_the_seconds_that_it_took(project, machine, capsys):
+    machine.failed = "extract: exit code 11"
+    report_of(capsys)
+    (kept,) = (cache.root() / "refresh").glob("*/probe.json")
+    durable.write_json(kept, json.loads(kept.read_text()) | {"seconds": 31.5})
+    machine.failed = ""
+    _, value = report_of(capsys)
+    seconds = {step["name"]: step["seconds"] for step in value["steps"]}
+    assert 31.5 <= seconds["probe"] < 41.5
 
 
 def test_an_engine_that_dies_is_work_not_a_crash(project, machine, capsys, monkeypatch):
