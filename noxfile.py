@@ -9,6 +9,7 @@ Every stage of a recipe is a session: `nox -s extract -- --recipe recipes/tiny-c
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -151,16 +152,20 @@ def extract(session: nox.Session) -> None:
 def gpu_tests(session: nox.Session) -> None:
     """Run the tests that need an NVIDIA GPU, on the stack for it: `nox -s gpu_tests -- -k tiny`.
 
-    On a host that has the stack from a bundle: `. DIR/env.sh && python3 -m pytest tests/gpu -m gpu`.
+    On a host without a network that has the stacks from a bundle: `. DIR/env.sh && nox --no-venv -s gpu_tests`, with
+    nox and pytest among the host's packages.
     """
     if shutil.which("nvidia-smi") is None:
         session.skip("no NVIDIA GPU here (nvidia-smi is not installed)")
+    tests = ["-m", "pytest", "-W", "default", "tests/gpu", "-m", "gpu", *session.posargs]
+    if os.environ.get("DRAFTKILN_BUNDLE"):
+        session.run("python3", "-m", "draftkiln", "stack", "exec", GPU_STACK, "--", *tests, external=True)
+        return
     _install(session)
     pytest = str(Path(session.create_tmp(), "pytest").resolve())
     install = ["uv", "pip", "install", "--quiet", "--no-build", "--require-hashes", "-r", "requirements/pytest.lock"]
     session.run(*install, "--target", pytest)
-    stack = ["draftkiln", "stack", "exec", "--path", pytest, GPU_STACK, "--"]
-    session.run(*stack, "-m", "pytest", "-W", "default", "tests/gpu", "-m", "gpu", *session.posargs)
+    session.run("draftkiln", "stack", "exec", "--path", pytest, GPU_STACK, "--", *tests)
 
 
 @nox.session

@@ -45,6 +45,14 @@ def test_tiny_states_agree(extracted, reference):
     assert f"agree with {reference}" in run("-m", "draftkiln", "validate", *words)
 
 
+def test_a_draft_is_learnt_and_followed(extracted):
+    """The stages behind extraction, on the training stack: what is learnt is served, and changes no answer."""
+    run("-m", "draftkiln", "run", "--recipe", HERE / "tiny.yaml", "--run", extracted)
+    found = json.loads((extracted / "evaluate" / "result.json").read_text())
+    assert found["lossless"]
+    assert found["acceptance_length"] > max(1.3, found["unigram_length"])
+
+
 def test_steps_wait_no_more_with_the_sink_than_without(tmp_path):
     folder = tmp_path / "work"
     folder.mkdir()

@@ -21,7 +21,7 @@ from draftkiln.containers import inputs as image_inputs
 from draftkiln.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from draftkiln.containers.engine import Engine
     from draftkiln.containers.inputs import Inputs
@@ -45,6 +45,8 @@ class Item:
     """How its bytes are compressed as a whole; empty for not at all."""
     changes: tuple[str, ...] = ()
     """What is not as in the locked wheel."""
+    into: str = ""
+    """Folder below the one that is installed into."""
 
 
 @dataclass(frozen=True)
@@ -88,15 +90,23 @@ def read_freeze(file: Path) -> dict[str, str]:
     return {canonicalize_name(name): version.split(";")[0].strip() for name, _, version in found}
 
 
-def on_host(packages: Iterable[Locked], leaner: Leaner) -> dict[str, str]:
+def on_host(packages: Iterable[Locked], leaner: Leaner, known: Iterable[str] = ()) -> dict[str, str]:
     """What the host already has, with the version that it must have (`*`: any).
+
+    Args:
+        packages: of the lock.
+        leaner: what is left out.
+        known: names that may be left out besides, those of the other locks of the same bundle.
 
     Raises:
         UsageError: a package was named that the lock does not have.
     """
     kept = {}
     named = {canonicalize_name(name) for name in leaner.host_version}
-    unknown = (named | {canonicalize_name(name) for name in leaner.without}) - {package.name for package in packages}
+    unknown = (named | {canonicalize_name(name) for name in leaner.without}) - {
+        *known,
+        *(package.name for package in packages),
+    }
     if unknown:
         raise UsageError(f"the lock has no {', '.join(sorted(unknown))}", fix="correct the name")
     for package in packages:
@@ -110,9 +120,7 @@ def on_host(packages: Iterable[Locked], leaner: Leaner) -> dict[str, str]:
 
 def wheels(inputs: Inputs, out: Path, *, chunk: int, leaner: Leaner) -> dict[str, Any]:
     """Write a bundle of the stack's wheels, speculators and draftkiln into `out`; returns its manifest."""
-    left_out = on_host(inputs.packages, leaner)
-    without = {canonicalize_name(name) for name in leaner.without}
-    wanted = [package for package in inputs.packages if package.name not in left_out.keys() | without]
+    left_out, wanted = _parted(inputs.packages, leaner)
     paths = [*wheelhouse.fetch(wanted, inputs.platform), inputs.speculators]
     head = {
         "kind": "wheels",
@@ -121,12 +129,55 @@ def wheels(inputs: Inputs, out: Path, *, chunk: int, leaner: Leaner) -> dict[str
         "python": inputs.platform.python,
         "machine": inputs.platform.machine,
         "on_host": left_out,
-        "without": sorted(without),
+        "without": sorted(canonicalize_name(name) for name in leaner.without),
         "environment": inputs.stack.file.environment,
         "requirements_sha256": inputs.requirements_sha256,
     }
-    items = _wheel_items(paths, leaner.smaller)
+    items = _wheel_items([(path, "") for path in paths], leaner.smaller)
     return _write(out, head, items, chunk, sum(path.stat().st_size for path in paths))
+
+
+def together(several: Sequence[Inputs], out: Path, *, chunk: int, leaner: Leaner) -> dict[str, Any]:
+    """Write one bundle of several stacks into `out`; returns its manifest.
+
+    A package goes in once where all stacks that have it have the same version, else into each stack's own folder,
+    where its speculators lies.
+    """
+    versions: dict[str, set[str]] = {}
+    for inputs in several:
+        for package in inputs.packages:
+            versions.setdefault(package.name, set()).add(package.version)
+    left_out: dict[str, str] = {}
+    found: dict[tuple[str, str], None] = {}
+    for inputs in several:
+        kept, wanted = _parted(inputs.packages, leaner, versions)
+        left_out |= kept
+        own = f"stacks/{inputs.stack.name}"
+        for package, path in zip(wanted, wheelhouse.fetch(wanted, inputs.platform), strict=True):
+            found[str(path), "" if len(versions[package.name]) == 1 else own] = None
+        found[str(inputs.speculators), own] = None
+    paths = [(Path(path), into) for path, into in found]
+    first = several[0]
+    head = {
+        "kind": "wheels",
+        "stacks": {inputs.stack.name: {"requirements_sha256": inputs.requirements_sha256} for inputs in several},
+        "revision": first.revision,
+        "python": first.platform.python,
+        "machine": first.platform.machine,
+        "on_host": left_out,
+        "without": sorted(canonicalize_name(name) for name in leaner.without),
+    }
+    size = sum(path.stat().st_size for path, _ in paths)
+    return _write(out, head, _wheel_items(paths, leaner.smaller), chunk, size)
+
+
+def _parted(
+    packages: Sequence[Locked], leaner: Leaner, known: Iterable[str] = ()
+) -> tuple[dict[str, str], list[Locked]]:
+    """What the host has, with its version, and what goes in."""
+    left_out = on_host(packages, leaner, known)
+    out = left_out.keys() | {canonicalize_name(name) for name in leaner.without}
+    return left_out, [package for package in packages if package.name not in out]
 
 
 def image(engine: Engine, inputs: Inputs, out: Path, *, chunk: int) -> dict[str, Any]:
@@ -155,16 +206,17 @@ def image(engine: Engine, inputs: Inputs, out: Path, *, chunk: int) -> dict[str,
     return manifest
 
 
-def _wheel_items(paths: Iterable[Path], smaller: repack.Smaller | None) -> Iterator[Item]:
-    for path in paths:
+def _wheel_items(paths: Iterable[tuple[Path, str]], smaller: repack.Smaller | None) -> Iterator[Item]:
+    """Files of wheels, each with the folder that it goes into, and our own."""
+    for path, into in paths:
         if smaller is not None:
             again = repack.repack(path, smaller)
-            yield Item(path.name, BytesIO(again.data), again.unpacked, repack.PACKED, again.changes)
+            yield Item(path.name, BytesIO(again.data), again.unpacked, repack.PACKED, again.changes, into)
             continue
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(member.file_size for member in archive.infolist())
         with path.open("rb") as file:
-            yield Item(path.name, file, unpacked)
+            yield Item(path.name, file, unpacked, into=into)
     tree = own_files()
     if smaller is None:
         yield Item("draftkiln.zip", BytesIO(tree), len(tree))
@@ -214,6 +266,7 @@ def _write(out: Path, head: dict[str, Any], items: Iterable[Item], chunk: int, s
                     "sha256": digest.hexdigest(),
                     **({"packed": item.packed} if item.packed else {}),
                     **({"changes": list(item.changes)} if item.changes else {}),
+                    **({"into": item.into} if item.into else {}),
                 }
             )
         parts.close()

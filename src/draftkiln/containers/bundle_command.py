@@ -41,12 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--drop", action="append", default=[], metavar="GLOB", help="with --small: leave these files of wheels out"
     )
     parser.add_argument("--python", metavar="X.Y", help="of the host (default: that of the stack's image)")
+    parser.add_argument("--together", action="store_true", help="one bundle for all stacks, what they share once")
     parser.add_argument("--image", action="store_true", help="the built image in place of wheels")
     parser.add_argument("--engine", metavar="PROGRAM", help="with --image: podman or docker")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Write one bundle a stack."""
+    """Write one bundle a stack, or one of all."""
     from draftkiln.containers import bundle, engine, inputs
 
     chunk = bundle.size_of(arguments.chunk)
@@ -58,6 +59,12 @@ def main(arguments: argparse.Namespace) -> int:
         _smaller(arguments),
     )
     stacks = _stacks(arguments)
+    if arguments.together:
+        if arguments.image:
+            raise UsageError("--together is for wheels", fix="ship images one by one")
+        several = [inputs.collect(name, make_base=False, need_base=False, python=arguments.python) for name in stacks]
+        bundle.say(bundle.together(several, arguments.out.absolute(), chunk=chunk, leaner=leaner), arguments.out)
+        return ExitCode.OK
     for name in stacks:
         out = (arguments.out if len(stacks) == 1 else arguments.out / name).absolute()
         collected = inputs.collect(name, make_base=False, need_base=False, python=arguments.python)

@@ -102,15 +102,20 @@ def install(bundle: dict[str, Any], target: Path) -> None:
         extract(bundle["parts"], item, temporary)
         if item.get("packed"):
             decompress(temporary)
-        unpack(temporary, target)
+        unpack(temporary, target / item["into"] if "into" in item else target)
         temporary.unlink()
         with journal.open("a", encoding="ascii") as file:
             file.write(item["sha256"] + "\n")
             file.flush()
             os.fsync(file.fileno())
         print(f"installed {item['name']}")
-    own = {"PYTHONPATH": str(target), "DRAFTKILN_HOME": str(target), "DRAFTKILN_STACK": bundle["stack"]}
-    lines = [f"export {key}={shlex.quote(value)}\n" for key, value in sorted({**bundle["environment"], **own}.items())]
+    own = {"PYTHONPATH": str(target), "DRAFTKILN_HOME": str(target)}
+    # Of several stacks each process takes its own one's folder and variables.
+    own |= {"DRAFTKILN_BUNDLE": str(target)} if "stacks" in bundle else {"DRAFTKILN_STACK": bundle["stack"]}
+    lines = [
+        f"export {key}={shlex.quote(value)}\n"
+        for key, value in sorted({**bundle.get("environment", {}), **own}.items())
+    ]
     (target / "env.sh").write_text("".join(lines), encoding="utf-8")
     print(f"{len(bundle['files']) - len(wanted)} of {len(bundle['files'])} files were installed before")
     print(f"go on with: . {shlex.quote(f'{target}/env.sh')} && python3 -m draftkiln --help")

@@ -79,6 +79,7 @@ def evaluate_draft(
         load_format=recipe.target.load_format,
         template_arguments=arguments,
         positions=context.facts.max_positions,
+        gpu_memory_utilization=recipe.extract.gpu_memory_utilization,
     )
     _refuse_unfit(job, context)
     environment = durable.sha256_json([context.stack, context.inputs.get("requirements")])

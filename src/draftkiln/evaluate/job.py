@@ -71,6 +71,8 @@ class Job:
     """Of the chat template, for further turns."""
     positions: int | None = None
     """Of the target; None where they are not known."""
+    gpu_memory_utilization: float = 0.9
+    """Share of a GPU's memory that the engine takes."""
 
     @property
     def beyond(self) -> int:

@@ -161,6 +161,8 @@ def _engine_arguments(job: Job) -> dict[str, Any]:
     }
     if "vision_config" in json.loads((Path(job.target) / "config.json").read_text(encoding="utf-8")):
         arguments["limit_mm_per_prompt"] = dict.fromkeys(_TEXT_ONLY_KEYS, 0)
+    if job.device != "cpu":
+        arguments["gpu_memory_utilization"] = job.gpu_memory_utilization
     if job.draft is not None:
         arguments["speculative_config"] = {
             "model": job.draft,

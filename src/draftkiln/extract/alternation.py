@@ -44,9 +44,9 @@ class WithSink:
             self.memory[0] = memory.highest()
         return seconds
 
-    def extract(self, prompts: Prompts) -> float:
-        """Seconds until every sample and its receipt is durable."""
-        folder = fresh(self._folder / f"extract-{self._round}") / samples.FOLDER
+    def extract(self, prompts: Prompts, folder: Path | None = None) -> float:
+        """Seconds until every sample and its receipt is durable, in `folder` or the one that this was made with."""
+        folder = fresh((folder or self._folder) / f"extract-{self._round}") / samples.FOLDER
         self._round += 1
         folder.mkdir()
         path = folder.parent / manifest.FILE

@@ -8,6 +8,7 @@ figures are for people.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from draftkiln.stagelog import Terminal
 
 _OWN = "vLLM's own extract_hidden_states"
+_PLAIN, _EXTRACT = "plain prefill", "extract"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--samples", type=positive, default=16, help="prompts of a round")
     parser.add_argument(
         "--tokens", type=_lengths, default=(512,), metavar="N[,N…]", help="tokens of a prompt; several take turns"
+    )
+    parser.add_argument(
+        "--also",
+        type=_case,
+        action="append",
+        default=[],
+        metavar="DIR:N[,N…]",
+        help="on the same engine also into this folder, with prompts of these lengths, about as many tokens a round",
     )
     parser.add_argument(
         "--neighbour-samples", type=int, metavar="N", help="prompts of a round of the other, slower ways; default: all"
@@ -76,6 +86,11 @@ def _lengths(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
 
 
+def _case(text: str) -> tuple[Path, tuple[int, ...]]:
+    folder, _, lengths = text.rpartition(":")
+    return Path(folder), _lengths(lengths)
+
+
 def main(arguments: argparse.Namespace) -> int:
     """Measure and print tokens a second of every path and their ratios to plain prefill."""
     import sys
@@ -109,21 +124,24 @@ def _measure(recipe: Any, arguments: argparse.Namespace, terminal: Terminal) -> 
     facts = target_facts.read(target)
     device = read(recipe.stacks.extract).file.device
     dtype = arithmetic.engine_dtype(recipe.target.dtype, device)
-    chance = random.Random(1)  # noqa: S311 - prompts, no secrets
-    prompts = [
-        [chance.randrange(facts.vocab_size // 2) for _ in range(arguments.tokens[number % len(arguments.tokens)])]
-        for number in range(arguments.samples)
-    ]
+    prompts = _prompts(arguments.tokens, arguments.samples, facts.vocab_size)
     others = prompts[: arguments.neighbour_samples]
     captured = recipe.layers.captured(facts.num_layers)[: arguments.slots]
-    settings = Settings(target, facts, recipe, max(arguments.tokens), dtype, layer_ids=captured)
+    longest = max(length for lengths in (arguments.tokens, *(case[1] for case in arguments.also)) for length in lengths)
+    settings = Settings(target, facts, recipe, longest, dtype, layer_ids=captured)
     folder = alternation.fresh(arguments.folder)
     rates: dict[str, list[float]] = {}
     notes: dict[str, str] = {}
     with_sink = alternation.WithSink(settings, folder)
-    paths: dict[str, Callable[[Prompts], float]] = {"plain prefill": with_sink.plain, "extract": with_sink.extract}
+    paths: dict[str, Callable[[Prompts], float]] = {_PLAIN: with_sink.plain, _EXTRACT: with_sink.extract}
     try:
         _rounds(paths, prompts, arguments.rounds, rates, terminal)
+        for place, lengths in arguments.also:
+            count = max(1, round(sum(map(len, prompts)) * len(lengths) / sum(lengths)))
+            what = f"{place}, {count} x {'/'.join(map(str, lengths))} tokens"
+            into = functools.partial(with_sink.extract, folder=alternation.fresh(place))
+            paths = {f"{_PLAIN}, {what}": with_sink.plain, f"{_EXTRACT}, {what}": into}
+            _rounds(paths, _prompts(lengths, count, facts.vocab_size), arguments.rounds, rates, terminal)
     finally:
         with_sink.engine.shut_down()
     plain, extracting = with_sink.memory
@@ -138,6 +156,13 @@ def _measure(recipe: Any, arguments: argparse.Namespace, terminal: Terminal) -> 
         generator = neighbours.Generator(settings, folder)
         _rounds({"generate() + torch.save": generator.save}, others, arguments.rounds, rates, terminal)
     return _print(rates, notes, arguments, f"{device}, {_host()}, states of {list(captured)}", terminal)
+
+
+def _prompts(lengths: tuple[int, ...], count: int, vocab_size: int) -> list[list[int]]:
+    chance = random.Random(1)  # noqa: S311 - prompts, no secrets
+    return [
+        [chance.randrange(vocab_size // 2) for _ in range(lengths[number % len(lengths)])] for number in range(count)
+    ]
 
 
 def _own_path(
@@ -200,19 +225,22 @@ def _print(
     terminal: Terminal,
 ) -> int:
     middle = {name: statistics.median(found) for name, found in rates.items()}
-    plain, extract = middle["plain prefill"], middle["extract"]
+    plain, extract = middle[_PLAIN], middle[_EXTRACT]
     steps = f"steps of {arguments.token_budget} tokens, " if arguments.token_budget else ""
     lengths = "/".join(map(str, arguments.tokens))
     terminal.line(f"\n{arguments.samples} x {lengths} tokens, {steps}{arguments.rounds} rounds, {surroundings}")
     terminal.line("| path | tok/s, median | least … most | / plain prefill |\n| --- | --- | --- | --- |")
     for name, found in rates.items():
-        ratio = f"{middle[name] / plain:.3f}"
+        case = name.partition(", ")[2]
+        ratio = f"{middle[name] / (middle[f'{_PLAIN}, {case}'] if case else plain):.3f}"
         terminal.line(f"| {name} | {middle[name]:.0f} | {min(found):.0f} … {max(found):.0f} | {ratio} |")
     for name, text in notes.items():
         terminal.line(f"{name}: {text}" if name in rates else f"| {name} | none | {text} | none |")
     if arguments.result is not None:
         arguments.result.write_text(json.dumps({"rates": rates, "notes": notes}, indent=2) + "\n", encoding="utf-8")
     for name in list(rates)[2:]:
+        if name.partition(", ")[2]:
+            continue
         terminal.line(f"extract / {name}: {extract / middle[name]:.2f}")
     terminal.line(f"extract / plain prefill ratio: {extract / plain:.3f}")
     return 0

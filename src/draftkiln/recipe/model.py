@@ -268,7 +268,7 @@ class Extract(Section):
     max_num_seqs: Few = 256
     """Requests in flight."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """Share of a GPU's memory that the engine takes."""
+    """Share of a GPU's memory that the engine takes, and each engine of `evaluate`."""
     writers: Few = 8
     """Threads that write samples."""
     storage: Literal["bfloat16", "float8_e4m3fn"] = "bfloat16"

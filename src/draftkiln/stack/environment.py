@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 ACTIVE = "DRAFTKILN_STACK"
 """Environment variable that names the stack a process runs on."""
+BUNDLE = "DRAFTKILN_BUNDLE"
+"""Environment variable that names the folder of an installed bundle of several stacks."""
 _PRELOAD = "LD_PRELOAD"
 _VLLM_CACHE = "VLLM_CACHE_ROOT"
 _PACKAGES = {"libnuma.so.1": "libnuma1", "libtcmalloc_minimal.so.4": "libtcmalloc-minimal4"}
@@ -42,11 +44,14 @@ class Environment:
     stack: Stack
     python: Path
     overlay: Path
+    packages: Path | None = None
+    """Folder of packages that are not the interpreter's own, as a bundle of several stacks has them."""
 
     def variables(self) -> dict[str, str]:
         """Environment variables of a process on this stack, the present ones included."""
         source = Path(__file__).resolve().parents[2]
         engine = self.stack.file.engine
+        paths = dict.fromkeys(map(str, filter(None, (self.overlay, source, self.packages))))
         preload = [*(_library(self.python, name) for name in self.stack.file.preload), os.environ.get(_PRELOAD)]
         return {
             **os.environ,
@@ -54,7 +59,7 @@ class Environment:
             **compiling.settings(self.stack.file.device),
             **self.stack.file.environment,
             ACTIVE: self.stack.name,
-            "PYTHONPATH": os.pathsep.join([str(self.overlay), str(source)]),
+            "PYTHONPATH": os.pathsep.join(paths),
             "PYTHONUNBUFFERED": "1",
             # Compiling vLLM's imports takes a laptop half a minute: once, whatever the user's shell says.
             "PYTHONDONTWRITEBYTECODE": "",
@@ -78,6 +83,8 @@ def ensure(name: str) -> Environment:
         SystemMissingError: this Python is not in the lock, or a system package is missing.
     """
     stack = read(name)
+    if (packages := os.environ.get(BUNDLE)) and (own := Path(packages, "stacks", name)).is_dir():
+        return Environment(stack, Path(sys.executable), own, Path(packages))
     if os.environ.get(ACTIVE) == name:
         # Images and bundles have no other environment than the one that this process runs in.
         return Environment(stack, Path(sys.executable), _active_overlay())

@@ -26,7 +26,8 @@ def requirement_lines(file: StackFile) -> list[str]:
 
 def inputs_sha256(file: StackFile) -> str:
     """Hash of what decides requirements.lock: it tells a lock that is older than its stack.yaml."""
-    return durable.sha256_json([requirement_lines(file), file.overrides, file.as_of.isoformat(), file.python])
+    newer = [{name: moment.isoformat() for name, moment in file.newer.items()}] if file.newer else []
+    return durable.sha256_json([requirement_lines(file), file.overrides, file.as_of.isoformat(), file.python, *newer])
 
 
 def resolve(file: StackFile, name: str) -> str:
@@ -39,11 +40,16 @@ def resolve(file: StackFile, name: str) -> str:
         requirements, overrides = Path(folder, "requirements.in"), Path(folder, "overrides.in")
         requirements.write_text("\n".join(requirement_lines(file)) + "\n", encoding="utf-8")
         overrides.write_text("\n".join(file.overrides) + "\n", encoding="utf-8")
+        newer = [
+            word
+            for package, moment in file.newer.items()
+            for word in ("--exclude-newer-package", f"{package}={moment.isoformat()}")
+        ]
         text = uv.run(
             [
                 "pip", "compile", str(requirements), "--override", str(overrides), "--universal", "--generate-hashes",
                 "--no-build", "--no-header", "--no-annotate", "--no-emit-index-url", "--quiet",
-                "--python-version", file.python[0], "--exclude-newer", file.as_of.isoformat(),
+                "--python-version", file.python[0], "--exclude-newer", file.as_of.isoformat(), *newer,
             ],
             what=f"stack {name} does not resolve as of {file.as_of.isoformat()}",
             fix="mend requirements or overrides in its stack.yaml",

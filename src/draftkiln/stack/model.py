@@ -72,6 +72,8 @@ class StackFile(_Part):
     speculators: Speculators
     as_of: dt.datetime
     """Nothing uploaded later enters the lock: the upload time of the newest of engine and speculators wheels."""
+    newer: dict[str, dt.datetime] = Field(default_factory=dict)
+    """Packages of which something uploaded after `as_of` may enter, and until when."""
     requirements: list[str]
     """What draftkiln's engine-side code imports besides."""
     overrides: list[str] = Field(default_factory=list)

@@ -35,6 +35,12 @@ def uniform(key: str, shape: tuple[int, ...], std: float, mean: float = 0.0) -> 
     return np.take(table, _raw(key, shape))
 
 
+def words(key: str, shape: tuple[int, ...]) -> NDArray[np.int32]:
+    """Random 32-bit words of `shape`; `key` names the stream."""
+    count = int(np.prod(shape))
+    return _random(key, (count + 1) // 2).view("<i4")[:count].reshape(shape)
+
+
 def signs(key: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Random +1.0 and -1.0 of `shape`."""
     return 1.0 - 2.0 * (_raw(key, shape) >> np.uint16(15)).astype(np.float64)
@@ -42,6 +48,9 @@ def signs(key: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
 
 def _raw(key: str, shape: tuple[int, ...]) -> NDArray[np.uint16]:
     count = int(np.prod(shape))
+    return _random(key, (count + 3) // 4).view("<u2")[:count].reshape(shape)
+
+
+def _random(key: str, count: int) -> NDArray[np.uint64]:
     generator = np.random.Philox(key=int.from_bytes(hashlib.sha256(key.encode()).digest()[:16], "little"))
-    words = generator.random_raw((count + 3) // 4).astype("<u8", copy=False)
-    return words.view("<u2")[:count].reshape(shape)
+    return generator.random_raw(count).astype("<u8", copy=False)

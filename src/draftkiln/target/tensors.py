@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-_BYTES = {"BF16": 2, "F32": 4}
+_BYTES = {"BF16": 2, "F32": 4, "I32": 4, "I64": 8}
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Tensor:
     name: str
     shape: tuple[int, ...]
     build: Callable[[], np.ndarray[Any, Any]]
-    """Makes the data: bit patterns (uint16) of bfloat16, or float32."""
+    """Makes the data: bit patterns (uint16) of bfloat16, or numbers of the type."""
     dtype: str = "BF16"
 
     @property
@@ -42,17 +43,17 @@ class Tensor:
         return count * _BYTES[self.dtype]
 
 
-def write_shards(folder: Path, tensors: Sequence[Tensor], shard_bytes: int) -> list[Path]:
+def write_shards(folder: Path, tensors: Sequence[Tensor], shard_bytes: int, threads: int = 1) -> list[Path]:
     """Write `tensors` as `model-*.safetensors` of at most about `shard_bytes`, with their index; gives the files."""
     starts = accumulate((tensor.nbytes for tensor in tensors), initial=0)
     groups: dict[int, list[Tensor]] = {}
     for start, tensor in zip(starts, tensors, strict=False):
         groups.setdefault(start // shard_bytes, []).append(tensor)
     names = [f"model-{number:05}-of-{len(groups):05}.safetensors" for number in range(1, len(groups) + 1)]
-    files = []
-    for name, group in zip(names, groups.values(), strict=True):
-        _write_shard(folder / name, group)
-        files.append(folder / name)
+    files = [folder / name for name in names]
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(_write_shard, files, groups.values()):  # raises what a shard's writing raised
+            pass
     index = {
         "metadata": {"total_size": sum(tensor.nbytes for tensor in tensors)},
         "weight_map": {

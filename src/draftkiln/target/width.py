@@ -1,21 +1,25 @@
-"""Targets of a real model's width, told by config and tokenizer alone: for speed and memory, with `load_format: dummy`.
+"""Targets of a real model's width, mostly told by config and tokenizer alone, for `load_format: dummy`.
 
-The engine makes weights of these sizes up on the device; depth is chosen, as many layers as the device holds.
+The engine makes weights of these sizes up on the device, for speed and memory; depth is chosen, as many layers as the
+device holds. For numbers a few layers get real weights: 9.5 GB for each layer of Kimi-K2.5's INT4 experts.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
 from draftkiln import durable
 from draftkiln.errors import TargetError
-from draftkiln.target import tokenizer
+from draftkiln.target import tokenizer, wide_weights
 from draftkiln.target.model_config import DEEPSEEK_V3
+from draftkiln.target.tensors import write_shards
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+_SHARD_BYTES = 10**9
 _GROUP = 32
 """Weights that share a scale in Kimi-K2.5's INT4 experts."""
 
@@ -103,8 +107,8 @@ def config(name: str, layers: int) -> dict[str, Any]:
     return {**_COMMON, **_SHAPES[name], **ids, "num_hidden_layers": layers}
 
 
-def write(name: str, layers: int, folder: Path) -> Path:
-    """Write config and tokenizer into `folder`, all or nothing; gives `folder`.
+def write(name: str, layers: int, folder: Path, seed: int | None = None) -> Path:
+    """Write config and tokenizer into `folder`, all or nothing, with a `seed` weights as well; gives `folder`.
 
     Raises:
         TargetError: `folder` exists already, or there is no such shape.
@@ -117,9 +121,13 @@ def write(name: str, layers: int, folder: Path) -> Path:
         work = folder.with_name(f".{folder.name}.tmp")
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
-        durable.write_json(work / "config.json", config(name, layers))
+        described = config(name, layers)
+        durable.write_json(work / "config.json", described)
         durable.write_json(work / "generation_config.json", {"do_sample": False, "eos_token_id": 1})
         durable.write_json(work / "tokenizer.json", tokenizer.tokenizer())
         durable.write_json(work / "tokenizer_config.json", tokenizer.tokenizer_config())
+        if seed is not None:
+            tensors = list(wide_weights.all_tensors(described, seed))
+            write_shards(work, tensors, _SHARD_BYTES, len(os.sched_getaffinity(0)))
         work.rename(folder)
     return folder

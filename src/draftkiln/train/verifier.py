@@ -9,11 +9,12 @@ from __future__ import annotations
 import difflib
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from draftkiln import durable
 from draftkiln.errors import ProblemsError, TargetError
 from draftkiln.extract import samples
+from draftkiln.target.facts import text_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 PREFIXES = ("", "language_model.", "model.language_model.", "language_model.model.")
 """Prefixes of the text part's weights, in the order in which they are tried (Kimi-K2.5: the second)."""
 EMBEDDINGS, HEAD, NORM = "model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"
-INDEX = "model.safetensors.index.json"
+CONFIG, INDEX = "config.json", "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 _NEAR = 3
 
@@ -82,7 +83,9 @@ def find(names: Iterable[str], *, tied: bool) -> TextWeights:
 def write_folder(target: Path, folder: Path, weights: TextWeights, files: Mapping[str, str]) -> None:
     """Write the folder that the trainer reads as its verifier.
 
-    It holds an index of `weights` alone and links to the target's config.json and weight files; nothing is copied.
+    It holds an index of `weights` alone and links to the target's config.json and weight files; nothing is copied. A
+    target whose configuration class is code of its own (Kimi-K2.5's) is described by its sizes in its place: the
+    trainer reads no more of it, runs no foreign code then, and not every transformers knows such a model by itself.
 
     Args:
         target: the target directory.
@@ -93,10 +96,23 @@ def write_folder(target: Path, folder: Path, weights: TextWeights, files: Mappin
     folder.mkdir(parents=True, exist_ok=True)
     index = {"metadata": {}, "weight_map": {name: files[name] for name in weights.names}}
     durable.write_json(folder / INDEX, index)
-    for name in sorted({"config.json", *index["weight_map"].values(), *(file.name for file in target.glob("*.py"))}):
+    config = json.loads((target / CONFIG).read_text(encoding="utf-8"))
+    links = set(index["weight_map"].values())
+    if "auto_map" in config:
+        durable.write_json(folder / CONFIG, _sizes(config))
+    else:
+        links.add(CONFIG)
+    for name in sorted(links):
         link = folder / name
         link.unlink(missing_ok=True)
         link.symlink_to((target / name).resolve())
+
+
+def _sizes(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration that every transformers reads, with what the trainer takes from it."""
+    text = text_config(config)
+    copied = {key: text[key] for key in ("hidden_size", "num_hidden_layers", "vocab_size")}
+    return {"model_type": "llama", "architectures": config["architectures"], "num_attention_heads": 1, **copied}
 
 
 def _with(prefix: str, name: str) -> str:

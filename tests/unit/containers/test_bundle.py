@@ -3,6 +3,7 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 import zipfile
 from io import BytesIO
 
@@ -10,8 +11,9 @@ import pytest
 
 from draftkiln import cli
 from draftkiln.containers import bundle, repack
-from draftkiln.containers.locked import Locked
+from draftkiln.containers.locked import Locked, Platform
 from draftkiln.errors import ExitCode, UsageError
+from draftkiln.stack import environment
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
@@ -133,7 +135,7 @@ def test_the_same_inputs_give_the_same_parts(tmp_path):
 def test_a_small_bundle_installs_what_its_wheels_hold(tmp_path):
     source = tmp_path / "one-1.0-py3-none-any.whl"
     source.write_bytes(wheel("one", extra={"one/big.a": "left out"}))
-    items = list(bundle._wheel_items([source], repack.Smaller(drop=("*.a",))))
+    items = list(bundle._wheel_items([(source, "")], repack.Smaller(drop=("*.a",))))
     head = {
         "kind": "wheels", "stack": "s", "python": PYTHON, "machine": os.uname().machine, "on_host": {"pytest": "*"},
         "environment": {},
@@ -201,3 +203,55 @@ def test_a_bundle_of_nothing_is_refused(capsys):
 def test_a_stack_that_does_not_exist_is_named(capsys):
     assert cli.main(["bundle", "--stack", "nope"]) == ExitCode.STACK
     assert "no stack named 'nope'" in capsys.readouterr().err
+
+
+def inputs_of(name, versions, wheels):
+    """What a bundle needs to know of a stack whose packages have these versions."""
+    speculators = wheels / f"speculators-{name}-py3-none-any.whl"
+    speculators.write_bytes(wheel("speculators", f"STACK = {name!r}\n"))
+    return types.SimpleNamespace(
+        stack=types.SimpleNamespace(name=name),
+        packages=[Locked(package, version, frozenset()) for package, version in versions.items()],
+        platform=Platform(PYTHON, os.uname().machine),
+        speculators=speculators,
+        revision="r",
+        requirements_sha256="0",
+    )
+
+
+def test_several_stacks_share_what_they_have_alike_and_each_process_takes_its_own(tmp_path, monkeypatch):
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+
+    def fetch(packages, _platform):
+        for package in packages:
+            file = wheels / f"{package.name}-{package.version}-py3-none-any.whl"
+            file.write_bytes(wheel(package.name, f"VERSION = {package.version!r}\n"))
+        return [wheels / f"{package.name}-{package.version}-py3-none-any.whl" for package in packages]
+
+    monkeypatch.setattr(bundle.wheelhouse, "fetch", fetch)
+    first = inputs_of("spec0.4.0.1-vllm0.20.2-cu130", {"same": "1", "other": "1", "host": "3"}, wheels)
+    second = inputs_of("spec0.9.0-vllm0.20.2-cu130", {"same": "1", "other": "2", "more": "1"}, wheels)
+    leaner = bundle.Leaner({"host": "3"}, without=frozenset({"more"}))
+    out = tmp_path / "bundle"
+    manifest = bundle.together([first, second], out, chunk=1 << 20, leaner=leaner)
+    assert [file["name"].split("-")[0] for file in manifest["files"]].count("same") == 1
+    assert manifest["on_host"] == {"host": "3"}
+    text = (out / "bundle.json").read_text().replace('"host": "3"', "")
+    (out / "bundle.json").write_text(text)
+    target = tmp_path / "t"
+    assert install(out, "--target", str(target)).returncode == 0
+    told = (target / "env.sh").read_text()
+    assert f"DRAFTKILN_BUNDLE='{target}'" in told
+    assert "DRAFTKILN_STACK" not in told
+    monkeypatch.setenv(environment.BUNDLE, str(target))
+    code = "import same, other, speculators; print(same.VERSION, other.VERSION, speculators.STACK)"
+    for inputs, version in ((first, "1"), (second, "2")):
+        variables = environment.ensure(inputs.stack.name).variables()
+        done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
+        assert done.stdout.split() == ["1", version, inputs.stack.name]
+
+
+def test_images_are_not_put_together(capsys):
+    assert cli.main(["bundle", "--stack", "a", "--together", "--image"]) == ExitCode.USAGE
+    assert "--together is for wheels" in capsys.readouterr().err

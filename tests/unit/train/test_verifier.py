@@ -74,3 +74,24 @@ def test_case_53_the_folder_for_the_trainer_holds_the_text_weights_alone(tmp_pat
 def test_a_target_without_weights_by_name(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="no weights that can be read by name"):
         verifier.weight_map(tmp_path)
+
+
+def test_a_target_with_code_of_its_own_is_described_by_its_sizes(tmp_path: Path) -> None:
+    """The trainer would have to run that code: transformers 5.8 does not know Kimi-K2.5 by itself."""
+    target = write(tmp_path / "target", sharded=False)
+    sizes = {"hidden_size": 7168, "num_hidden_layers": 61, "vocab_size": 163840}
+    described = {
+        "architectures": ["KimiK25ForConditionalGeneration"],
+        "auto_map": {"AutoConfig": "configuration_kimi_k25.KimiK25Config"},
+        "model_type": "kimi_k25",
+        "text_config": {**sizes, "model_type": "kimi_k2"},
+    }
+    (target / "config.json").write_text(json.dumps(described))
+    (target / "configuration_kimi_k25.py").write_text("raise SystemExit\n")
+    files = verifier.weight_map(target)
+    verifier.write_folder(target, tmp_path / "verifier", verifier.find(files, tied=False), files)
+    found = json.loads((tmp_path / "verifier" / "config.json").read_text())
+    assert {key: found[key] for key in sizes} == sizes
+    assert found["architectures"] == ["KimiK25ForConditionalGeneration"]
+    assert found["model_type"] == "llama"
+    assert not list((tmp_path / "verifier").glob("*.py"))
