@@ -211,7 +211,7 @@ def _settings_of_muon(values: Values) -> Iterator[Contradiction]:
     if values("train.optimizer") == "muon":
         return
     for key in ("muon_lr", "muon_weight_decay"):
-        if values.named(f"train.{key}"):
+        if values(f"train.{key}") is not None:
             yield Contradiction(
                 ("train", key),
                 "a setting of Muon, which is not used",

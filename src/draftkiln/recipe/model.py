@@ -346,8 +346,8 @@ class Train(Section):
     """Learning rate of AdamW."""
     muon_lr: PositiveFloat | None = None
     """Learning rate of Muon; default: `lr`."""
-    muon_weight_decay: Annotated[float, Field(ge=0)] = 0.1
-    """Share of a matrix's weights, times the learning rate, that each of Muon's steps takes away."""
+    muon_weight_decay: Annotated[float, Field(ge=0)] | None = None
+    """Share of a matrix's weights, times the learning rate, that each of Muon's steps takes away; default: 0.1."""
     ttt_steps: Few = 3
     """Draft steps unrolled in training."""
     ttt_step_loss_decay: Annotated[float, Field(gt=0, le=1)] = 1.0

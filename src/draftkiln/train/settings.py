@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from draftkiln.train.schedule import Schedule
 
 LOSS = "kl_div"
+_MUON_DECAY = 0.1
+"""The trainer's own default."""
 _STEPS_WORTH_A_PROCESS = 200
 
 
@@ -72,7 +74,7 @@ def settings(recipe: Recipe, folder: Path, schedule: Schedule, *, accelerator: b
         "weight_decay": 0.01,
         "muon_lr": train.muon_lr or train.lr,
         "muon_momentum": 0.95,
-        "muon_weight_decay": train.muon_weight_decay,
+        "muon_weight_decay": _MUON_DECAY if train.muon_weight_decay is None else train.muon_weight_decay,
         "muon_ns_steps": 5,
         "muon_adjust_lr_fn": "match_rms_adamw",
         "scheduler_type": "linear",
