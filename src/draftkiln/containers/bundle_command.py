@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from draftkiln import signals
 from draftkiln.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
