@@ -55,14 +55,17 @@ def _raise(_number: int, _frame: FrameType | None) -> NoReturn:
 def passed_on(process: subprocess.Popen[Any]) -> Iterator[list[int]]:
     """While this lasts, SIGTERM and SIGINT go to `process`, whose end is waited for: it never outlives its parent.
 
-    Gives the signals that came.
+    Where it leads a group of its own they go to the whole group. Gives the signals that came.
     """
     told: list[int] = []
 
     def forward(number: int, _frame: FrameType | None) -> None:
         told.append(number)
+        if _leads(process):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
         # Ctrl-C reaches every process in front of the terminal: told twice, a stage would not finish its samples.
-        if number != signal.SIGINT or not _in_front():
+        elif number != signal.SIGINT or not _in_front():
             process.send_signal(number)
 
     earlier = {number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -71,6 +74,13 @@ def passed_on(process: subprocess.Popen[Any]) -> Iterator[list[int]]:
     finally:
         for number, handler in earlier.items():
             signal.signal(number, handler)
+
+
+def _leads(process: subprocess.Popen[Any]) -> bool:
+    """Whether a process is the first of a group that is not this process's own."""
+    with contextlib.suppress(ProcessLookupError):
+        return process.returncode is None and os.getpgid(process.pid) == process.pid
+    return False
 
 
 def _in_front() -> bool:

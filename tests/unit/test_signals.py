@@ -24,12 +24,15 @@ with signals.raised(), tempfile.TemporaryDirectory(dir=sys.argv[1], prefix="maki
         Path(sys.argv[1], "ready").touch()
         import time
         time.sleep(60)
-    done = signals.run([sys.executable, "-c", {CHILD!r}, sys.argv[1]])
+    words = [sys.executable, "-c", {CHILD!r}, sys.argv[1]]
+    if sys.argv[2] == "with a group":
+        words = ["sh", "-c", 'trap "" TERM; (trap - TERM; exec "$@") & wait $!', "sh", *words]
+    done = signals.run(words, start_new_session=sys.argv[2] == "with a group")
     Path(sys.argv[1], "after").touch()
 """
 
 
-@pytest.mark.parametrize("kind", ["alone", "with a child"])
+@pytest.mark.parametrize("kind", ["alone", "with a child", "with a group"])
 def test_sigterm_ends_the_work_removes_temporary_files_and_has_its_exit_code(tmp_path, kind):
     process = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path), kind])
     until = time.monotonic() + 60

@@ -149,6 +149,8 @@ def make(name: str, *, force: bool = False) -> BaseTar:
             command(file, tar),
             env={**os.environ, "SOURCE_DATE_EPOCH": str(EPOCH), "TMPDIR": _unpacking_place(folder)},
             umask=0o022,
+            # A group of its own, which is told to end as a whole: mmdebstrap itself waits for its children.
+            start_new_session=True,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         )
