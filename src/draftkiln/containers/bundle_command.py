@@ -48,6 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
+    """Write the bundles; SIGTERM leaves no temporary file."""
+    with signals.raised():
+        return _write(arguments)
+
+
+def _write(arguments: argparse.Namespace) -> int:
     """Write one bundle a stack, or one of all."""
     from draftkiln.containers import bundle, engine, inputs
 
