@@ -45,7 +45,9 @@ def asked(monkeypatch, tmp_path):
     """What a run of the tiny recipe asks for, with nothing that is really run: environments, images, stages."""
     found = {"environments": [], "images": set(), "stages": []}
     monkeypatch.setattr(environment, "ensure", found["environments"].append)
-    monkeypatch.setattr(pipeline, "_demand_images", found["images"].update)
+    monkeypatch.setattr(
+        pipeline, "_demand_images", lambda recipe, boxed, *_: found["images"].update(map(recipe.stacks.of, boxed))
+    )
 
     def third_fails(words):
         found["stages"].append(words)

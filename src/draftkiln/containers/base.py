@@ -18,7 +18,7 @@ from typing import Any
 import pydantic
 import yaml
 
-from draftkiln import cache, checkout, durable
+from draftkiln import cache, checkout, durable, signals
 from draftkiln.containers import base_failures, failures
 from draftkiln.errors import ContainerError, PinError, StackError, SystemMissingError
 
@@ -145,14 +145,14 @@ def make(name: str, *, force: bool = False) -> BaseTar:
     with tempfile.TemporaryDirectory(dir=record.parent, prefix=".making-") as folder:
         tar = Path(folder, "base.tar")
         print(f"base {name}: installing Debian {file.suite}", file=sys.stderr, flush=True)
-        done = subprocess.run(
+        done = signals.run(
             command(file, tar),
             env={**os.environ, "SOURCE_DATE_EPOCH": str(EPOCH), "TMPDIR": _unpacking_place(folder)},
             umask=0o022,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
+            # A group of its own, which is told to end as a whole: mmdebstrap itself waits for its children.
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )
         if done.returncode:
             raise failures.explain(f"base {name} cannot be made", done.returncode, done.stderr, base_failures.KNOWN)

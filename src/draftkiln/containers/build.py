@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from draftkiln import cache, durable
+from draftkiln import cache, durable, signals
 from draftkiln.containers import context as contexts
 from draftkiln.containers import failures
 from draftkiln.containers.engine import Engine, Kind
@@ -157,9 +157,11 @@ def stream(engine: Engine, command: list[str], what: str) -> None:
         errors="replace",
     )
     kept: list[str] = []
-    with process:
+    with process, signals.passed_on(process) as told:
         for line in process.stdout or ():
             kept = [*kept[-40:], line]
             print(line, end="", file=sys.stderr, flush=True)
+        process.wait()
+    signals.end_as_told(told)
     if process.returncode:
         raise failures.explain(what, process.returncode, "".join(kept))

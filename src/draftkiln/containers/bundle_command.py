@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from draftkiln import signals
 from draftkiln.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -47,6 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
+    """Write the bundles; SIGTERM leaves no temporary file."""
+    with signals.raised():
+        return _write(arguments)
+
+
+def _write(arguments: argparse.Namespace) -> int:
     """Write one bundle a stack, or one of all."""
     from draftkiln.containers import bundle, engine, inputs
 

@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from draftkiln import signals
 from draftkiln.containers import run_command
 from draftkiln.errors import ExitCode, UsageError
 
@@ -76,7 +77,8 @@ def main(arguments: argparse.Namespace) -> int:
         "stop": run_command.stop,
         "verify": _verify,
     }
-    return actions[arguments.action](arguments)
+    with signals.raised():
+        return actions[arguments.action](arguments)
 
 
 def _base(arguments: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from draftkiln import cache, checkout, durable
+from draftkiln import cache, checkout, durable, signals
 from draftkiln.containers import build, inputs
 from draftkiln.containers.engine import Engine, Kind
 from draftkiln.errors import ContainerError, DraftkilnError
@@ -55,6 +55,7 @@ def reproduce(engine: Engine, name: str) -> tuple[Fingerprint, Fingerprint]:
             why="its builder stamps layers with the time of the build",
             fix="use podman: --engine podman",
         )
+    _refuse_changes(checkout.root())
     prints = [build_apart(engine, name, number) for number in range(len(_UMASKS))]
     found = list(differences(*prints))
     if found:
@@ -136,13 +137,7 @@ def build_apart(engine: Engine, name: str, number: int) -> Fingerprint:
         environment = {**os.environ, "DRAFTKILN_HOME": str(home), "PYTHONPATH": str(home / "src")}
         words = ["image", "--engine", engine.program, "build", "--stack", name, "--store", str(store.folder)]
         try:
-            done = subprocess.run(
-                [sys.executable, "-m", "draftkiln", *words],
-                env=environment,
-                umask=_UMASKS[number],
-                stdin=subprocess.DEVNULL,
-                check=False,
-            )
+            done = signals.run([sys.executable, "-m", "draftkiln", *words], env=environment, umask=_UMASKS[number])
             if done.returncode:
                 raise BuildFailedError(f"build {number + 1} of {name} failed", done.returncode)
             made = fingerprint(engine, inputs.image_name(name), store)
@@ -169,21 +164,26 @@ class BuildFailedError(DraftkilnError):
         self.code = code  # type: ignore[assignment]
 
 
-def _other_checkout(target: Path) -> Path:
-    root = checkout.root()
-    target.mkdir(parents=True)
-    if inputs.tracked(root) is None:
-        shutil.copytree(root, target, dirs_exist_ok=True)
-        return target
+def _refuse_changes(root: Path) -> None:
     if inputs.revision(root).endswith("-dirty"):
         raise ContainerError(
             "this checkout differs from its last commit",
             why="the second build is made from a fresh clone of that commit",
             fix="commit the changes first",
         )
-    subprocess.run(["git", "clone", "--quiet", str(root), str(target)], check=True, stdin=subprocess.DEVNULL)
-    head = inputs.revision(root)
-    subprocess.run(
-        ["git", "-C", str(target), "checkout", "--quiet", "--detach", head], check=True, stdin=subprocess.DEVNULL
-    )
+
+
+def _other_checkout(target: Path) -> Path:
+    root = checkout.root()
+    target.parent.mkdir(parents=True)
+    if inputs.tracked(root) is None:
+        for name in inputs.carried(root):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(root / name, target / name)
+        return target
+    _refuse_changes(root)
+    clone = ["git", "clone", "--quiet", str(root), str(target)]
+    detach = ["git", "-C", str(target), "checkout", "--quiet", "--detach", inputs.revision(root)]
+    for command in (clone, detach):
+        subprocess.run(command, umask=_UMASKS[1], check=True, stdin=subprocess.DEVNULL)
     return target

@@ -31,6 +31,13 @@ def add_arguments(actions: Any) -> None:
     stage.add_argument("stage", metavar="STAGE")
     stage.add_argument("--recipe", type=Path, required=True, metavar="FILE")
     stage.add_argument("--run", type=Path, required=True, metavar="DIR")
+    stage.add_argument(
+        "--stage-argument",
+        action="append",
+        default=[],
+        metavar="ARGUMENT",
+        help="one more argument of the stage itself: --stage-argument=--shard=1/4",
+    )
     for parser in (run, stage):
         _add_wishes(parser)
     for name, text in (("status", "list"), ("logs", "print the output of"), ("stop", "end, with time to finish,")):
@@ -191,6 +198,7 @@ def _wishes(arguments: argparse.Namespace) -> Wishes:
         relabel=not arguments.no_relabel,
         infiniband=arguments.infiniband,
         environment=tuple((key, value) for key, _, value in pairs),
+        arguments=tuple(getattr(arguments, "stage_argument", ())),
     )
 
 

@@ -42,6 +42,8 @@ class Wishes:
     relabel: bool = True
     infiniband: bool = False
     environment: tuple[tuple[str, str], ...] = ()
+    arguments: tuple[str, ...] = ()
+    """Of the stage, besides `--recipe` and `--run`."""
 
 
 def launch(stage: Stage, recipe_file: Path, run: Path, wishes: Wishes, *, made: bool = True) -> Launch:
@@ -80,7 +82,7 @@ def launch(stage: Stage, recipe_file: Path, run: Path, wishes: Wishes, *, made: 
     environment = {key: os.environ[key] for key in PASSED_ON if key in os.environ}
     return Launch(
         image=inputs.image_name(name),
-        command=(stage, "--recipe", str(recipe_file.absolute()), "--run", str(run)),
+        command=(stage, "--recipe", str(recipe_file.absolute()), "--run", str(run), *wishes.arguments),
         mounts=tuple(mounts),
         gpus=gpus if stack.file.device == "cuda" else None,
         gpu_form=wishes.gpu_form,

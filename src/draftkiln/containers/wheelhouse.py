@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from draftkiln import cache, durable
+from draftkiln import cache, durable, signals
 from draftkiln.errors import DraftkilnError, NetworkError, PinError, ProblemsError, StackError, StorageError
 from draftkiln.patches import base as base_wheels
 
@@ -119,9 +119,7 @@ def _download(packages: Sequence[Locked], platform: Platform, target: Path) -> N
     # A folder of wheels in this machine's settings may hold local builds of a locked version. pip writes gigabytes to
     # the folder for temporary files, which is often in memory: they go where they will stay.
     environment = {**os.environ, "PIP_FIND_LINKS": "", "TMPDIR": str(target)}
-    done = subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd=target
-    )
+    done = signals.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=target)
     if done.returncode:
         raise refusal(done.stderr)
 

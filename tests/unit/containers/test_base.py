@@ -209,7 +209,7 @@ def test_without_root_packages_are_unpacked_where_other_ids_may_go(tmp_path, mon
         seen.update(env, mode=words[1], folder=str(tmp_path / "cache"))
         return SimpleNamespace(returncode=25, stderr="E: x")
 
-    monkeypatch.setattr(base.subprocess, "run", run)
+    monkeypatch.setattr(base.signals, "run", run)
     with pytest.raises(ContainerError):
         base.make("cpu")
     assert seen["mode"] == ("--mode=root" if uid == 0 else "--mode=unshare")

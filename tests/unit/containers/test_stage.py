@@ -146,6 +146,13 @@ def test_dry_run_prints_the_line_and_runs_nothing(recipe, tmp_path, stub, capsys
     assert not (tmp_path / "run").exists()
 
 
+def test_arguments_of_the_stage_itself_reach_it(recipe, tmp_path, stub, capsys):
+    stub("podman")
+    words = ["image", "stage", "extract", "--recipe", str(recipe()), "--run", str(tmp_path / "run"), "--dry-run"]
+    assert cli.main([*words, "--stage-argument=--shard=1/4", "--stage-argument", "x y"]) == ExitCode.OK
+    assert capsys.readouterr().out.endswith(f" --run {tmp_path / 'run'} --shard=1/4 'x y'\n")
+
+
 def test_an_image_that_is_not_built_is_told_before_a_target_is_made(recipe, tmp_path, stub, capsys):
     stub("podman", code=125)
     file = recipe()
