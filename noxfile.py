@@ -152,8 +152,8 @@ def extract(session: nox.Session) -> None:
 def gpu_tests(session: nox.Session) -> None:
     """Run the tests that need an NVIDIA GPU, on the stack for it: `nox -s gpu_tests -- -k tiny`.
 
-    On a host without a network that has the stacks from a bundle: `. DIR/env.sh && nox --no-venv -s gpu_tests`, with
-    nox and pytest among the host's packages.
+    On a host without a network that has the stacks from a bundle, and nox and pytest among its own packages:
+    `. DIR/env.sh && NOX_SCRIPT_MODE=none nox --no-venv -s gpu_tests` (else nox fetches itself).
     """
     if shutil.which("nvidia-smi") is None:
         session.skip("no NVIDIA GPU here (nvidia-smi is not installed)")

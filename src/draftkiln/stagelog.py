@@ -14,6 +14,7 @@ import traceback
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
+from draftkiln.cause import last_error
 from draftkiln.errors import DraftkilnError, EngineError
 from draftkiln.events import Events, rotate
 
@@ -25,6 +26,9 @@ _PLAIN_INTERVAL_S = 30.0
 _ROTATE_INTERVAL_S = 30.0
 _BAR_WIDTH = 24
 _BAR_INTERVAL_S = 0.2
+_POINTS_ABOVE = "See root cause above"
+"""What vLLM says where an engine's process did not start: the process has told why itself."""
+_LOOKED_BACK = 1 << 20
 
 
 @dataclass
@@ -161,10 +165,11 @@ def stage_log(log: Path, error: type[DraftkilnError] = EngineError, events: Even
         terminal.event("error", text=str(failure), code=int(failure.code))
         raise
     except Exception as failure:
+        cause = _told_above(failure, log) or cause_of(failure)
         traceback.print_exc()
-        terminal.event("error", text=cause_of(failure), code=int(error.code))
+        terminal.event("error", text=cause, code=int(error.code))
         raise error(
-            f"stage failed: {cause_of(failure)}",
+            f"stage failed: {cause}",
             why=f"the traceback is in {log}",
             fix="mend the cause and run the same command again; what is written stays",
         ) from failure
@@ -176,6 +181,16 @@ def stage_log(log: Path, error: type[DraftkilnError] = EngineError, events: Even
             os.close(descriptor)
         terminal.close()
         stream.close()
+
+
+def _told_above(failure: Exception, log: Path) -> str | None:
+    """The error that a process of vLLM printed, where the exception only points at it; None for other exceptions."""
+    if _POINTS_ABOVE not in str(failure):
+        return None
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _LOOKED_BACK))
+        printed = file.read().decode(errors="replace")
+    return last_error(printed.rpartition("\n===== ")[2])
 
 
 def cause_of(failure: BaseException) -> str:

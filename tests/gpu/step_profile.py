@@ -37,11 +37,11 @@ def main():
     prompts = [[(7 * i + j) % 8000 for j in range(arguments.tokens)] for i in range(arguments.samples)]
     arguments.folder.mkdir(parents=True, exist_ok=True)
     runs = alternation.WithSink(settings, arguments.folder)
-    found = {"device_before": call(runs, "_profile_memory")}
     paths = {"plain": runs.plain, "extract": runs.extract}
-    for path in paths.values():
+    found = {}
+    for name, path in paths.items():
         path(prompts)
-    found["device_after"] = call(runs, "_profile_memory")
+        found[f"device_{name}"] = call(runs, "_profile_memory")
     for name, path in paths.items():
         call(runs, "_profile_start")
         seconds = path(prompts)

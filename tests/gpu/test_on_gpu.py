@@ -65,7 +65,8 @@ def test_steps_wait_no_more_with_the_sink_than_without(tmp_path):
     assert extract <= plain + 4
     # Copies run beside kernels.
     assert found["extract"]["both_seconds"] > 0.5 * found["extract"]["copy_seconds"]
-    assert found["device_after"]["peak"] - found["device_before"]["peak"] < 1e9
+    # What is held, after steps of each kind: the peak of an engine that has made no step yet is lower by a step's own.
+    assert found["device_extract"]["allocated"] - found["device_plain"]["allocated"] < 1e9
 
 
 def waits_of_the_model(profile):

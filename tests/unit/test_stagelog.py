@@ -57,6 +57,26 @@ except EngineError as error:
     assert "Traceback" in log.read_text()
 
 
+def test_an_engine_that_did_not_start_is_told_by_what_its_process_printed(tmp_path):
+    """Found on a GPU that others filled while the engine looked how much was free."""
+    body = """
+import os, pathlib, sys
+from draftkiln import stagelog
+from draftkiln.errors import EngineError
+try:
+    with stagelog.stage_log(pathlib.Path(sys.argv[1])):
+        os.write(2, b"(EngineCore pid=7) ERROR 11-30 13:11:56 [core.py:1136] ValueError: No available memory.\\n")
+        raise RuntimeError("Engine core initialization failed. See root cause above. Failed core proc(s): {}")
+except EngineError as failure:
+    print(failure)
+"""
+    log = tmp_path / "extract.log"
+    log.write_text("\n===== before\nOSError: of an earlier start\n")
+    done = subprocess.run([sys.executable, "-c", body, str(log)], capture_output=True, text=True, check=True)
+    assert "stage failed: ValueError: No available memory." in done.stdout
+    assert "root cause above" in log.read_text()
+
+
 def test_an_error_of_ours_passes_as_it_is(tmp_path):
     with pytest.raises(DataError), stagelog.stage_log(tmp_path / "log"):
         raise DataError("row 3")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from draftkiln.errors import EngineError
-from draftkiln.evaluate import engines
+from draftkiln.evaluate import engines, serve
 from draftkiln.evaluate.engines import Request
 from draftkiln.evaluate.job import GREEDY, Job, Question, Sampling
 from draftkiln.stagelog import Terminal
@@ -149,3 +149,10 @@ def _command_lines() -> list[bytes]:
             except OSError:
                 continue
     return found
+
+
+def test_an_engine_on_a_gpu_takes_the_recipes_share_of_its_memory(tmp_path: Path):
+    (tmp_path / "config.json").write_text("{}")
+    on_gpu = replace(job(tmp_path), device="cuda", gpu_memory_utilization=0.2)
+    assert serve._engine_arguments(on_gpu)["gpu_memory_utilization"] == 0.2
+    assert "gpu_memory_utilization" not in serve._engine_arguments(job(tmp_path))

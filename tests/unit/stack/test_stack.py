@@ -20,6 +20,33 @@ def test_every_stack_is_locked_by_sha256_and_names_no_host(name):
     assert f"{stack.file.engine.package}=={stack.file.engine.version}" in text
 
 
+def test_a_package_that_may_be_younger_is_told_to_the_resolver_and_counts_as_an_input(monkeypatch):
+    from draftkiln.stack import locking
+
+    asked = []
+    monkeypatch.setattr(locking.uv, "run", lambda words, **_told: asked.append(words) or "text")
+    file = model.read("spec0.9.0-vllm0.20.2-cu130").file
+    locking.resolve(file, "s")
+    at = asked[0].index("--exclude-newer-package")
+    assert asked[0][at + 1] == "hs-connectors=2026-10-20T08:51:14+00:00"
+    without = file.model_copy(update={"newer": {}})
+    locking.resolve(without, "s")
+    assert "--exclude-newer-package" not in asked[1]
+    assert inputs_sha256(file) != inputs_sha256(without)
+
+
+def test_two_stacks_of_one_engine_have_the_same_packages():
+    """One bundle then carries them once."""
+    names = ("spec0.4.0.1-vllm0.20.2-cu130", "spec0.9.0-vllm0.20.2-cu130")
+    pins = []
+    for name in names:
+        lines = model.read(name).requirements.read_text().splitlines()
+        pins.append({line.split("==")[0]: line for line in lines if line[:1].isalnum() and ";" not in line})
+    shared = pins[0].keys() & pins[1].keys()
+    assert len(shared) > 150
+    assert [pins[0][name] for name in shared] == [pins[1][name] for name in shared]
+
+
 def test_an_unknown_stack_lists_the_known_ones():
     with pytest.raises(StackError) as caught:
         model.read("spec9-vllm9")
