@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from draftkiln.containers import base, wheelhouse
+from draftkiln import cache
+from draftkiln.containers import base
 from draftkiln.containers.failures import explain
 from draftkiln.containers.locked import Locked, Platform, read_lock
 from draftkiln.errors import DraftkilnError, ExitCode, NetworkError, PinError, StackError
-from draftkiln.stack import uv
+from draftkiln.stack import fetching, uv
 from draftkiln.stack.model import read
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def package_pins(packages: list[Locked]) -> Iterator[Pin]:
         except StackError as error:
             gone = _GONE.search(error.why)
             if gone is None or gone[1] not in left:
-                failure = wheelhouse.refusal(error.why)
+                failure = fetching.refusal(error.why, cache.root())
                 break
             missing[gone[1]] = "the index has no such version any more"
             del left[gone[1]]

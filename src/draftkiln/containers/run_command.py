@@ -87,19 +87,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 def stage(arguments: argparse.Namespace) -> int:
     """Run one stage in its image."""
-    from draftkiln.containers import current, engine, stage
+    from draftkiln.containers import current, engine, launch, stage
     from draftkiln.recipe.load import load
     from draftkiln.recipe.model import STAGES
 
     if arguments.stage not in STAGES:
         raise UsageError(f"no stage named {arguments.stage!r}", fix=f"one of {', '.join(STAGES)}")
     chosen, name = engine.find(arguments.engine), load(arguments.recipe).stacks.of(arguments.stage)
+    words = arguments.stage, arguments.recipe, arguments.run, _wishes(arguments)
     if not arguments.dry_run:
-        # Before a target is made or fetched, which may take longer than the stage.
+        # Before anything is made: a target that is fetched may take longer than the stage.
         current.require(chosen, name)
-    made = not arguments.dry_run
-    launch = stage.launch(arguments.stage, arguments.recipe, arguments.run, _wishes(arguments), made=made)
-    return _go(chosen, launch, name, dry_run=arguments.dry_run)
+        launch.run_line(chosen, stage.launch(*words, made=False))
+    return _go(chosen, stage.launch(*words, made=not arguments.dry_run), name, dry_run=arguments.dry_run)
 
 
 def status(arguments: argparse.Namespace) -> int:

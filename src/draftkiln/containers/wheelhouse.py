@@ -7,7 +7,6 @@ nothing of the host can enter an image.
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -15,23 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftkiln import cache, durable, signals
-from draftkiln.errors import DraftkilnError, NetworkError, PinError, ProblemsError, StackError, StorageError
+from draftkiln.errors import PinError
 from draftkiln.patches import base as base_wheels
+from draftkiln.stack import fetching
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from draftkiln.containers.locked import Locked, Platform
-
-_MISMATCH = re.compile(
-    r"(?P<requirement>\S+)(?: from (?P<url>\S+))?[^\n]*:\s*\n\s*Expected sha256\s+(?P<expected>[0-9a-f]{64})"
-    r"(?:\s*\n\s*Expected\s+or\s+[0-9a-f]{64})*\s*\n\s*Got\s+(?P<got>[0-9a-f]{64})"
-)
-_CUT = "the index serves other bytes than the locked ones, or the download was cut"
-_NO_NETWORK = re.compile(
-    r"temporary failure|name resolution|unreachable|connection refused|timed out|max retries|failed to fetch|429",
-    re.IGNORECASE,
-)
 
 
 def folder() -> Path:
@@ -121,35 +111,7 @@ def _download(packages: Sequence[Locked], platform: Platform, target: Path) -> N
     environment = {**os.environ, "PIP_FIND_LINKS": "", "TMPDIR": str(target)}
     done = signals.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=target)
     if done.returncode:
-        raise refusal(done.stderr)
-
-
-def refusal(said: str) -> DraftkilnError:
-    """The error for a fetch that ended with pip's words `said`."""
-    changed: list[DraftkilnError] = [
-        PinError(
-            f"{match['requirement']}: its bytes differ from the lock",
-            why=f"{_CUT}: expected sha256 {match['expected']}, got {match['got']}"
-            + (f", from {match['url']}" if match["url"] else ""),
-            fix="run it again; if it stays so, this index is not the one that was locked. The check is never left out",
-        )
-        for match in _MISMATCH.finditer(said)
-    ]
-    if changed:
-        return ProblemsError(changed)
-    tail = "\n".join(said.strip().splitlines()[-4:])
-    if re.search(r"No space left on device|Disk quota exceeded", said):
-        return StorageError(
-            "no room for the locked wheels", why=tail, fix=f"make room in {folder()}, then run it again"
-        )
-    gone = re.search(r"No matching distribution found for (\S+)", said)
-    if gone and not _NO_NETWORK.search(said):
-        return PinError(f"{gone[1]} is gone from the index", why=tail, fix="look with: nox -s check_pins")
-    if _NO_NETWORK.search(said):
-        return NetworkError(
-            "cannot fetch the locked wheels", why=tail, fix="connect to a package index, or use a bundle"
-        )
-    return StackError("cannot fetch the locked wheels", why=tail, fix="see the text above")
+        raise fetching.refusal(done.stderr, folder())
 
 
 def _keep(files: Iterable[Path], packages: Sequence[Locked]) -> None:
@@ -158,7 +120,7 @@ def _keep(files: Iterable[Path], packages: Sequence[Locked]) -> None:
         sha256 = durable.sha256_file(file)
         if sha256 not in allowed:
             raise PinError(
-                f"{file.name}: its bytes differ from the lock", why=f"{_CUT}: got sha256 {sha256}", fix="again"
+                f"{file.name}: its bytes differ from the lock", why=f"{fetching.CUT}: got sha256 {sha256}", fix="again"
             )
         place = _made(folder() / sha256)
         file.replace(place / file.name)

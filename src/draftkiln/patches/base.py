@@ -10,7 +10,7 @@ from pathlib import Path
 
 from draftkiln import durable
 from draftkiln.errors import NetworkError
-from draftkiln.stack import uv
+from draftkiln.stack import fetching, uv
 
 _TIMEOUT_S = 300
 
@@ -25,7 +25,8 @@ def base_wheel(name: str, version: str, sha256: str, cache_root: Path) -> Path:
         cache_root: root of the cache; the file is kept in `wheels/<sha256>/`.
 
     Raises:
-        NetworkError: it could not be downloaded, or no wheel with that hash was offered.
+        NetworkError: it could not be downloaded.
+        PinError: it is gone from the index, or has other bytes there.
         SystemMissingError: neither pip nor uv is there.
     """
     folder = cache_root / "wheels" / sha256
@@ -48,6 +49,7 @@ def newest_wheel(name: str, version: str, cache_root: Path) -> Path:
 
     Raises:
         NetworkError: it could not be downloaded.
+        PinError: the index has no such version.
         SystemMissingError: neither pip nor uv is there.
     """
     with tempfile.TemporaryDirectory(prefix="draftkiln-wheel-") as temporary:
@@ -91,11 +93,11 @@ def _download(pin: str, folder: Path) -> Path:
             f"cannot download {pin.split(maxsplit=1)[0]}", why=f"nothing after {_TIMEOUT_S} s", fix="try again"
         ) from error
     wheels = sorted(folder.glob("*.whl"))
-    if done.returncode or len(wheels) != 1:
+    if done.returncode:
+        raise fetching.refusal(done.stderr, folder)
+    if len(wheels) != 1:
         raise NetworkError(
-            f"cannot download {pin.split(maxsplit=1)[0]}",
-            why="; ".join(line for line in done.stderr.splitlines() if line.startswith("ERROR")) or done.stderr.strip(),
-            fix="connect to a package index, or put the wheel into the cache (DRAFTKILN_CACHE)",
+            f"cannot download {pin.split(maxsplit=1)[0]}", why=f"{len(wheels)} files came", fix="try again"
         )
     return wheels[0]
 

@@ -255,6 +255,9 @@ def test_a_run_directory_that_cannot_be_mounted_is_refused_before_the_first_stag
     assert "engines split mounts at `:`" in capsys.readouterr().err
     assert not (tmp_path / place).exists()
     assert {call[0] for call in asked.calls} == {"image"}
+    words = ["image", "stage", "train", "--recipe", str(recipe()), "--run", str(tmp_path / place)]
+    assert cli.main(words) == ExitCode.USAGE
+    assert not (tmp_path / place).exists()
 
 
 def test_a_user_without_a_home_names_a_cache(recipe, tmp_path, stub, built, capsys, monkeypatch):

@@ -8,8 +8,15 @@ from draftkiln import checkout, cli
 from draftkiln.containers import inputs, wheelhouse
 from draftkiln.containers.locked import Locked, Platform
 from draftkiln.errors import ExitCode, NetworkError, PinError, ProblemsError, StorageError
+from draftkiln.stack import fetching
 
 X86 = Platform("3.11", "x86_64")
+
+
+def refusal(said):
+    return fetching.refusal(said, Path("/cache"))
+
+
 MISMATCH = """\
 ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. If you have updated the package versions, \
 please update the hashes.
@@ -58,7 +65,7 @@ def test_a_wheel_changed_after_it_was_checked_is_found(cached):
 
 
 def test_case_65_changed_bytes_name_package_hashes_and_index_and_that_it_may_be_a_cut_download():
-    error = wheelhouse.refusal(MISMATCH.format(a="a" * 64, b="b" * 64))
+    error = refusal(MISMATCH.format(a="a" * 64, b="b" * 64))
     assert isinstance(error, ProblemsError)
     assert error.code is ExitCode.PIN
     text = str(error)
@@ -70,18 +77,16 @@ def test_case_65_changed_bytes_name_package_hashes_and_index_and_that_it_may_be_
 
 
 def test_gone_and_no_network_are_told_apart():
-    gone = wheelhouse.refusal("ERROR: No matching distribution found for x==9")
+    gone = refusal("ERROR: No matching distribution found for x==9")
     assert isinstance(gone, PinError)
-    cut = wheelhouse.refusal(
+    cut = refusal(
         "WARNING: Retrying … Temporary failure in name resolution\nERROR: No matching distribution found for x==9"
     )
     assert isinstance(cut, NetworkError)
 
 
 def test_a_full_disk_is_told_as_one():
-    error = wheelhouse.refusal(
-        "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"
-    )
+    error = refusal("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device")
     assert isinstance(error, StorageError)
     assert error.code is ExitCode.STORAGE
 

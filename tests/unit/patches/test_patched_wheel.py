@@ -12,7 +12,7 @@ from fake_releases import GENERATOR, RELEASES, write_wheel
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from draftkiln.errors import NetworkError, PatchError
+from draftkiln.errors import DraftkilnError, ExitCode, NetworkError, PatchError
 from draftkiln.patches import base, queue, record, wheel
 
 EDIT = ("check(tokenizer)", "check(tokenizer, 1)")
@@ -127,3 +127,21 @@ def test_a_damaged_cached_wheel_is_fetched_again_and_a_wrong_one_refused(project
     with pytest.raises(NetworkError, match="not the file that was asked for"):
         base.base_wheel("speculators", "1.0", sha256, project.cache)
     assert not kept.exists()
+
+
+GONE = "ERROR: No matching distribution found for speculators==1.0"
+SAID = {
+    f"speculators==1.0 (from -r r.txt):\n    Expected sha256 {'a' * 64}\n         Got        {'b' * 64}": ExitCode.PIN,
+    GONE: ExitCode.PIN,
+    f"Temporary failure in name resolution\n{GONE}": ExitCode.NETWORK,
+    "OSError: [Errno 28] No space left on device": ExitCode.STORAGE,
+}
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_case_65_a_base_wheel_with_other_bytes_is_not_taken_for_a_missing_network(tmp_path, monkeypatch, said):
+    program = [sys.executable, "-c", f"import sys; sys.stderr.write({said!r}); sys.exit(1)"]
+    monkeypatch.setattr(base, "pip", lambda: program)
+    with pytest.raises(DraftkilnError) as caught:
+        base.base_wheel("speculators", "1.0", "a" * 64, tmp_path)
+    assert caught.value.code is SAID[said]
