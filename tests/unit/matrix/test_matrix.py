@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -171,3 +172,18 @@ def test_a_page_without_its_marks_and_a_spoilt_record_are_told(tmp_path):
 
 def test_the_project_is_where_the_record_lies():
     assert record.json_file().parent == checkout.root() / "docs"
+
+
+def test_stages_of_a_proof_run_uncompiled(monkeypatch, tmp_path):
+    seen = {}
+
+    def logged(what, _command, _log, variables):
+        seen[what] = variables
+        if what == "extract":
+            raise EngineError("far enough")
+
+    monkeypatch.setattr(prove, "run_logged", logged)
+    with pytest.raises(EngineError, match="far enough"):
+        prove.numbers("spec0.3.0-vllm0.16.0-cpu", "small", None, tmp_path, {}, print)
+    assert {variables["TORCHDYNAMO_DISABLE"] for variables in seen.values()} == {"1"}
+    assert {variables["PATH"] for variables in seen.values()} == {os.environ["PATH"]}
