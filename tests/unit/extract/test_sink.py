@@ -243,6 +243,25 @@ def test_after_a_failure_nobody_waits_for_a_block(folder, monkeypatch):
     worker.sink.close()
 
 
+@pytest.mark.parametrize("much", [True, False])
+def test_the_disk_has_work_as_soon_as_much_waits(folder, monkeypatch, much):
+    """On a GPU the first second of an extraction to disk went by before anything was synced."""
+    folder.mkdir()
+    monkeypatch.setattr(sink, "_SYNC_SECONDS", 60.0)
+    monkeypatch.setattr(sink, "_SYNC_BYTES", 1 if much else 1 << 40)
+    worker = stub.StubWorker(folder)
+    worker.queue = [[0, 0]]
+    while worker.queue:
+        worker.step()
+    latest = time.monotonic() + (20 if much else 0.5)
+    found = []
+    while not found and time.monotonic() < latest:
+        found = worker.sink.receipts()
+        time.sleep(0.01)
+    assert len(found) == much
+    assert len(worker.sink.close()) == (not much)
+
+
 def test_a_slow_disk_holds_the_engine_back_instead_of_filling_memory(folder, monkeypatch):
     folder.mkdir()
     real = os.pwrite
