@@ -73,7 +73,8 @@ def main(arguments: argparse.Namespace) -> int:
     print(f"  all of it on one page: {report.write(folder)}")
     took = time.monotonic() - ready
     print(f"  time: {took:.0f} s in stages, {ready - began:.0f} s making environments")
-    print(f"  peak memory: {peak.gigabytes:.1f} GB")
+    if not boxed:  # what containers hold is not among this process' children
+        print(f"  peak memory: {peak.gigabytes:.1f} GB")
     return ExitCode.OK
 
 
