@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import io
 import os
@@ -13,6 +14,9 @@ from typing import NamedTuple
 
 from draftkiln import __version__
 from draftkiln.errors import DraftkilnError, ExitCode, StorageError
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""No room, which a write tells without the name of a file."""
 
 
 class Command(NamedTuple):
@@ -85,11 +89,12 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno not in _FULL:
             raise
-        problem = StorageError(
-            f"cannot use {error.filename}", why=error.strerror or str(error), fix="name another place"
-        )
+        what = "cannot write" if error.filename is None else f"cannot use {error.filename}"
+        fix = "free some room" if error.errno in _FULL else "name another place"
+        problem = StorageError(what, why=error.strerror or str(error), fix=f"{fix}; what is written stays")
+        _drop_unwritten()
         print(f"draftkiln {parsed.command}: {problem}", file=sys.stderr)
         return problem.code
     except DraftkilnError as error:
@@ -99,3 +104,11 @@ def main(argv: list[str] | None = None) -> int:
         print(f"draftkiln {parsed.command}: interrupted; what is written stays, run it again to go on", file=sys.stderr)
         return ExitCode.INTERRUPTED
     return code
+
+
+def _drop_unwritten() -> None:
+    """Give up what standard output does not take, or Python tries once more at its end and changes the exit code."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -4,6 +4,7 @@ import io
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +83,22 @@ def test_a_place_that_cannot_be_used_is_told_without_a_traceback(tmp_path):
     assert done.returncode == 10
     assert "cannot use" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_output_that_finds_no_room_is_told_without_a_traceback():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "draftkiln", "recipes", "ls"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 10
+    assert "cannot write" in done.stderr
+    assert "free some room" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
 
 
 def test_a_stage_that_there_is_not_is_a_mistake_of_the_command_line():

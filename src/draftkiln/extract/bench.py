@@ -52,18 +52,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="on the same engine also into this folder, with prompts of these lengths, about as many tokens a round",
     )
     parser.add_argument(
-        "--neighbour-samples", type=int, metavar="N", help="prompts of a round of the other, slower ways; default: all"
+        "--neighbour-samples", type=positive, metavar="N", help="prompts of a round of the slower ways; default: all"
     )
     parser.add_argument(
         "--skip-ceilings", action="store_true", help="leave out what bus and storage take by themselves"
     )
     parser.add_argument(
         "--token-budget",
-        type=int,
+        type=positive,
         metavar="N",
         help="tokens of a step; default: the recipe's. A round should have many",
     )
-    parser.add_argument("--writers", type=int, metavar="N", help="threads that write; default: the recipe's")
+    parser.add_argument("--writers", type=positive, metavar="N", help="threads that write; default: the recipe's")
     parser.add_argument(
         "--slots",
         type=int,
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--skip-generator", action="store_true", help="leave speculators' own generate() out")
     parser.add_argument(
         "--resume",
-        type=int,
+        type=positive,
         metavar="N",
         help="measure, without an engine, how long a resume looks at N samples and how much memory that takes",
     )

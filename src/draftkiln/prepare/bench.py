@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftkiln import durable, memory
+from draftkiln.counts import positive
 from draftkiln.errors import DataError, ExitCode
 
 if TYPE_CHECKING:
@@ -42,12 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what is measured."""
     parser.add_argument("--recipe", type=Path, required=True, metavar="FILE", help="target and stacks")
     parser.add_argument("--folder", type=Path, required=True, metavar="DIR", help="where files go; made and emptied")
-    parser.add_argument("--rows", type=int, default=10_000, help="conversations")
-    parser.add_argument("--baseline-rows", type=int, metavar="N", help="of these, how many speculators prepares")
+    parser.add_argument("--rows", type=positive, default=10_000, help="conversations")
+    parser.add_argument("--baseline-rows", type=positive, metavar="N", help="of these, how many speculators prepares")
     parser.add_argument(
         "--memory-times", type=int, default=0, metavar="N", help="also measure memory on files N times as long, by kind"
     )
-    parser.add_argument("--workers", type=int, default=2, metavar="N", help="processes that render rows")
+    parser.add_argument("--workers", type=positive, default=2, metavar="N", help="processes that render rows")
     parser.add_argument("--result", type=Path, metavar="FILE", help="also write the figures as JSON")
 
 

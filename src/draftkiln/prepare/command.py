@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from draftkiln import durable, stage
+from draftkiln.counts import positive
 from draftkiln.errors import DataError, DraftkilnError
 from draftkiln.prepare import (
     output,
@@ -46,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments every stage takes, and the number of processes."""
     stage.add_arguments(parser)
     parser.add_argument(
-        "--workers", type=int, metavar="N", help="processes that render rows (default: one a core); changes no result"
+        "--workers", type=positive, metavar="N", help="processes that render (default: one a core); changes no result"
     )
 
 

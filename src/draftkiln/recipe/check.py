@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from draftkiln import layers
-from draftkiln.recipe.model import STAGES
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Collection
 
     from draftkiln.recipe.model import Recipe
     from draftkiln.target.facts import TargetFacts
@@ -24,18 +23,10 @@ def problems_on_target(recipe: Recipe, facts: TargetFacts) -> list[str]:
     ]
 
 
-def problems_on_stacks(recipe: Recipe, stacks: Path) -> list[str]:
-    """Which stacks of `recipe` have no folder under `stacks`, each named once with the stages that want it."""
-    wanted: dict[str, list[str]] = {}
-    for stage in STAGES:
-        wanted.setdefault(recipe.stacks.of(stage), []).append(stage)
-    known = sorted(folder.parent.name for folder in stacks.glob("*/stack.yaml"))
-    return [
-        f"stacks: {name} (for {', '.join(stages)}) has no folder in {stacks}; "
-        f"choose one of: {', '.join(known) or 'none there'}"
-        for name, stages in wanted.items()
-        if name not in known
-    ]
+def unknown_stacks(recipe: Recipe, known: Collection[str]) -> dict[str, str]:
+    """Keys of the section `stacks` whose value is none of `known`, and that value."""
+    named: dict[str, str] = recipe.stacks.model_dump(by_alias=True, exclude_none=True)
+    return {key: name for key, name in named.items() if name not in known}
 
 
 def _layers(recipe: Recipe, facts: TargetFacts) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from draftkiln import durable
 from draftkiln.errors import DraftkilnError, ProblemsError, RecipeError, UsageError
 from draftkiln.recipe import check, shipped
+from draftkiln.recipe.document import parse
 from draftkiln.recipe.load import load, loads
 from draftkiln.recipe.model import STAGES
 
@@ -104,9 +105,18 @@ def _problems(file: Path) -> list[DraftkilnError]:
         return list(error.problems)
     except RecipeError as error:
         return [error]
-    return (
-        [RecipeError(f"{file}: {text}") for text in check.problems_on_stacks(recipe, STACKS)] if STACKS.is_dir() else []
-    )
+    if not STACKS.is_dir():
+        return []
+    known = sorted(folder.parent.name for folder in STACKS.glob("*/stack.yaml"))
+    document = parse(file.read_text(encoding="utf-8"))
+    return [
+        RecipeError(
+            f"{file}:{document.line(('stacks', key))}: stacks.{key}: there is no stack {name!r}",
+            why=f"it has no folder in {STACKS}",
+            fix=f"choose one of: {', '.join(known) or 'none there'}",
+        )
+        for key, name in check.unknown_stacks(recipe, known).items()
+    ]
 
 
 def _verdict(file: Path, problems: list[DraftkilnError]) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def _plain(loader: _PlainLoader, node: yaml.Node, where: Location, document: Doc
             document.lines[(*where, position)] = item.start_mark.line + 1
             values.append(_plain(loader, item, (*where, position), document))
         return values
-    if node.tag not in _PLAIN_TAGS:
+    if node.tag not in _PLAIN_TAGS or _forced(loader, node):
         tag = node.tag.replace("tag:yaml.org,2002:", "!!")
         document.problems.append(
             Problem(where, line, f"tag {tag} is not allowed", "a recipe holds plain values", "remove the tag")
@@ -118,6 +118,12 @@ def _plain(loader: _PlainLoader, node: yaml.Node, where: Location, document: Doc
         )
         return 0
     return loader.construct_object(node)
+
+
+def _forced(loader: _PlainLoader, node: yaml.Node) -> bool:
+    """Whether a tag makes another thing of a value than it is without one, as `!!int abc` does; text is fine."""
+    plain = loader.resolve(yaml.ScalarNode, node.value, (True, False))
+    return node.tag not in {plain, loader.DEFAULT_SCALAR_TAG}
 
 
 def _mapping(loader: _PlainLoader, node: yaml.MappingNode, where: Location, document: Document) -> dict[str, Any]:

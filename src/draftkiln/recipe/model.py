@@ -92,10 +92,14 @@ class HubTarget(Section):
     """Commit of model and tokenizer, 40 hex digits."""
 
 
+FilePlace = Annotated[str, Field(pattern=r"^[^\x00]+$")]
+"""A path: some characters, none of them NUL."""
+
+
 class PathTarget(Section):
     """A target that lies in a folder."""
 
-    path: str
+    path: FilePlace
     """Folder with config.json, weights and tokenizer; relative to the working directory."""
 
 
@@ -161,7 +165,7 @@ class SyntheticData(Section):
 class PathData(Section):
     """Conversations in a file (JSON lines, a JSON list, Parquet) or in a folder that `datasets` saved."""
 
-    path: str
+    path: FilePlace
     """File or folder, relative to the working directory."""
     weight: PositiveFloat = 1.0
     """Share of its rows that is taken, chosen by their content; 2.5 = each twice, and half of them once more."""
@@ -309,7 +313,7 @@ class DraftShape(Section):
 class PathDraft(Section):
     """A published draft that lies in a folder."""
 
-    path: str
+    path: FilePlace
     """Folder with config.json and model.safetensors, in speculators' or SGLang's layout; relative to the working
     directory."""
 
@@ -385,7 +389,7 @@ class PromptSet(Section):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=60)]
     """Name in the results."""
-    path: str
+    path: FilePlace
     """The file, relative to the working directory."""
     form: PromptForm
     """What its lines are: `messages` (objects with that key or `prompt_token_ids`), or as in the benchmark named."""
@@ -426,7 +430,7 @@ class Recipe(Section):
 
     schema_version: Literal[1]
     """Version of this format."""
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=100)]
     """Name of the run; a run directory belongs to one name."""
     stacks: Stacks
     """Which stack each stage runs on."""

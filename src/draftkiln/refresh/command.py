@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftkiln import durable
+from draftkiln.counts import positive
 from draftkiln.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", default="small", choices=("small", "kimi-tiny"), help="default: %(default)s")
     parser.add_argument("--until", default=STEPS[-1], choices=STEPS, help="stop after this step")
     parser.add_argument("--image", action="store_true", help="build the candidate's image as well")
-    parser.add_argument("--tries", type=int, default=3, metavar="N", help="series that are tried (default: 3)")
+    parser.add_argument("--tries", type=positive, default=3, metavar="N", help="series that are tried (default: 3)")
     parser.add_argument("--again", action="store_true", help="also a build that has a stack already")
     parser.add_argument("--keep", action="store_true", help="leave the environment that is made for this")
     parser.add_argument(

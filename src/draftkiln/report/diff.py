@@ -84,7 +84,7 @@ def compare(left: Records, right: Records) -> Iterator[Difference]:
 
 
 def _of_run(left: Records, right: Records) -> Iterator[Difference]:
-    for path, one, other in rundir.changes(left.mapping("run.json"), right.mapping("run.json")):
+    for path, one, other in rundir.changes(_run(left), _run(right)):
         yield Difference(INPUTS, "run", path, one, other)
 
 
@@ -103,18 +103,27 @@ def _of_stage(left: Records, right: Records, stage: str) -> Iterator[Difference]
             yield Difference(part, stage, path, before, now)
 
 
+def _run(records: Records) -> dict[str, Any]:
+    """Whose run it is; where its file does not tell, the folder in its place, so that no two damaged ones are alike."""
+    found = records.at("run.json")
+    if isinstance(found, dict):
+        return found
+    return {"record": f"{records.path / 'run.json'}: {records.unreadable.get('run.json', 'no record of a run')}"}
+
+
 def _record(records: Records, stage: str) -> dict[str, Any]:
     """State, inputs and results of a stage."""
     for name, state in ((STAGE_FILE, "done"), (BEGUN_FILE, "begun")):
         file = f"{stage}/{name}"
-        if records.at(file) is not None:
+        if isinstance(records.at(file, "inputs"), dict):
             return {
                 "state": state,
                 "inputs": records.mapping(file, "inputs"),
                 "results": records.mapping(file, "results"),
             }
-        if file in records.unreadable:
-            return {"state": f"unreadable: {records.unreadable[file]}", "inputs": {}, "results": {}}
+        if (records.path / file).exists():
+            why = records.unreadable.get(file, "it holds no record of a stage")
+            return {"state": f"unreadable: {records.path / file}: {why}", "inputs": {}, "results": {}}
     return {"state": "not begun", "inputs": {}, "results": {}}
 
 

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from draftkiln import cli
 from draftkiln.errors import ExitCode
-from draftkiln.recipe import check, command, shipped
+from draftkiln.recipe import check, shipped
 from draftkiln.recipe.load import load, loads
 
 GOOD = """\
@@ -71,12 +72,17 @@ def test_samples_longer_than_the_positions_and_a_draft_vocabulary_above_the_targ
     assert check.problems_on_target(recipe(), facts(max_positions=0)) == []
 
 
-def test_a_stack_without_a_folder_is_named_once_with_its_stages(tmp_path: Path):
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b" / "stack.yaml").touch()
-    (found,) = check.problems_on_stacks(recipe(), tmp_path)
-    assert found.startswith("stacks: a (for extract) has no folder")
-    assert found.endswith("choose one of: b")
+def test_stacks_without_a_folder_are_told_by_key_and_line(tmp_path: Path, capsys):
+    text = shipped.find("tiny-cpu").read_text(encoding="utf-8")
+    file = tmp_path / "r.yaml"
+    text = text.replace("extract: spec", "extract: gone-spec").replace("evaluate: spec", "evaluate: lost-spec")
+    file.write_text(text)
+    assert cli.main(["recipes", "validate", str(file)]) == ExitCode.RECIPE
+    said = capsys.readouterr().err
+    line = 1 + next(number for number, line in enumerate(text.splitlines()) if "extract: gone" in line)
+    assert f"{file}:{line}: stacks.extract: there is no stack 'gone-spec" in said
+    assert "stacks.evaluate: there is no stack 'lost-spec" in said
+    assert "choose one of: spec" in said
 
 
 @pytest.mark.parametrize("name", shipped.names())
@@ -87,7 +93,7 @@ def test_every_shipped_recipe_is_right_and_starts_with_its_launch_line(name):
     assert found.name == name
     assert f"#   draftkiln run --recipe recipes/{name}.yaml --run runs/" in text
     assert re.search(r"(?i)# (rough )?cost on ", text)
-    assert check.problems_on_stacks(found, command.STACKS) == []
+    assert cli.main(["recipes", "validate", str(file)]) == 0
 
 
 def test_the_shipped_recipes_are_those_of_the_contract():
@@ -143,16 +149,6 @@ def test_every_action_speaks_json(tmp_path: Path, capsys):
     assert right == {"file": str(file), "right": True, "problems": []}
     assert [problem["what"].split(": ")[1] for problem in wrong["problems"]] == ["train.lr"]
     assert "train.lr" in shown.err
-
-
-def test_a_stack_that_is_not_there_is_a_problem_of_validate(tmp_path: Path, capsys):
-    from draftkiln.cli import main
-
-    file = tmp_path / "own.yaml"
-    text = shipped.find("tiny-cpu").read_text(encoding="utf-8")
-    file.write_text(text.replace("extract: spec", "extract: no-spec"), encoding="utf-8")
-    assert main(["recipes", "validate", str(file)]) == ExitCode.RECIPE
-    assert "no-spec0.3.0-vllm0.16.0-cpu (for extract) has no folder" in capsys.readouterr().err
 
 
 def test_cp_into_a_folder_or_to_a_place_that_cannot_be_used_is_refused(tmp_path: Path, capsys):

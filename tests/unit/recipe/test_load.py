@@ -138,6 +138,13 @@ def test_what_is_no_recipe_at_all_is_one_clear_error(text, words):
     assert caught.value.code is ExitCode.RECIPE
 
 
+@pytest.mark.parametrize("value", ["!!int abc", "!!float abc", "!!bool abc", "!!null abc", "!!int 1.5", "!!bool 1"])
+def test_a_tag_that_its_value_is_not_is_told_by_its_line(value):
+    (found,) = problems(changed(("synthetic: 48", f"synthetic: {value}")))
+    assert found.startswith("r.yaml:9: data.source.synthetic: tag !!")
+    assert "remove the tag" in found
+
+
 def test_python_tags_are_not_obeyed():
     found = problems(changed(("name: good", "name: !!python/name:os.getcwd good")))
     assert "tag !!python/name:os.getcwd is not allowed" in found[0]

@@ -102,6 +102,14 @@ def test_a_record_that_cannot_be_read_is_a_difference(runs):
     assert str(told[0].right).startswith("unreadable")
 
 
+@pytest.mark.parametrize("file", ["run.json", "evaluate/stage.json"])
+@pytest.mark.parametrize("text", ["{", "[]", "null"])
+def test_two_damaged_records_are_never_called_the_same(runs, file, text):
+    for run in runs:
+        (run / file).write_text(text)
+    assert main(["diff", *map(str, runs)]) != ExitCode.OK
+
+
 def test_json_holds_whole_values_and_leaves_out_what_is_absent(runs, capsys):
     edit(runs[1], "train/stage.json", lambda record: record["results"].update(checkpoint_sha256="f" * 64, more=None))
     assert main(["diff", *map(str, runs), "--json"]) == ExitCode.DIFFERENT
