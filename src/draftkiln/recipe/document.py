@@ -122,7 +122,7 @@ def _plain(loader: _PlainLoader, node: yaml.Node, where: Location, document: Doc
 
 def _forced(loader: _PlainLoader, node: yaml.Node) -> bool:
     """Whether a tag makes another thing of a value than it is without one, as `!!int abc` does; text is fine."""
-    plain = loader.resolve(yaml.ScalarNode, node.value, (True, False))
+    plain = loader.resolve(yaml.ScalarNode, node.value, (True, False))  # type: ignore[no-untyped-call] # of PyYAML
     return node.tag not in {plain, loader.DEFAULT_SCALAR_TAG}
 
 
