@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -73,8 +74,8 @@ def main(arguments: argparse.Namespace) -> int:
     print(f"  all of it on one page: {report.write(folder)}")
     took = time.monotonic() - ready
     print(f"  time: {took:.0f} s in stages, {ready - began:.0f} s making environments")
-    if not boxed:  # what containers hold is not among this process' children
-        print(f"  peak memory: {peak.gigabytes:.1f} GB")
+    # An engine's containers are no children of this process.
+    print(f"  peak memory{' outside containers' if boxed else ''}: {peak.gigabytes:.1f} GB")
     return ExitCode.OK
 
 
@@ -89,6 +90,7 @@ def _demand_images(recipe: Recipe, boxed: Collection[Stage], recipe_file: Path, 
         current.require(found, name)
     for name in boxed:
         launch.run_line(found, stage.launch(name, recipe_file, folder, stage.Wishes(), made=False))
+    os.environ[current.TOLD] = "1"
 
 
 def _run(words: list[str]) -> int:

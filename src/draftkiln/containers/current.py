@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from draftkiln.containers.engine import Engine
+
+
+TOLD = "DRAFTKILN_IMAGE_CODE_TOLD"
+"""Environment variable of the stages of a whole run, which tells about images once."""
 
 
 def require(engine: Engine, stack: str) -> None:
@@ -40,7 +45,7 @@ def require(engine: Engine, stack: str) -> None:
             why=f"its {' and its '.join(other)} are not those of the lock: results would not be this checkout's",
             fix=f"build it anew (layers that are the same are kept): {build}",
         )
-    if labels.get("draftkiln.source") != inputs.source_sha256(checkout.root()):
+    if TOLD not in os.environ and labels.get("draftkiln.source") != inputs.source_sha256(checkout.root()):
         revision = labels.get("org.opencontainers.image.revision", "an unknown commit")[:12]
         print(
             f"warning: image {tag} holds draftkiln of {revision}, other files than this checkout has; "

