@@ -15,7 +15,15 @@ def last_error(text: str) -> str:
     Args:
         text: output of a process, or its end.
     """
-    lines = [line for raw in text.splitlines() if (line := _PREFIX.sub("", raw).rstrip())]
-    named = [line for line in lines if _NAMED.match(line)]
+    return named_error(text) or (_lines(text) or ["it printed nothing"])[-1]
+
+
+def named_error(text: str) -> str | None:
+    """The same, None where no line names an exception, as in the output of a process that was killed."""
+    named = [line for line in _lines(text) if _NAMED.match(line)]
     telling = [line for line in named if "root cause" not in line.lower()]
-    return (telling or named or lines or ["it printed nothing"])[-1]
+    return next(reversed(telling or named), None)
+
+
+def _lines(text: str) -> list[str]:
+    return [line for raw in text.splitlines() if (line := _PREFIX.sub("", raw).rstrip())]

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from draftkiln import durable
-from draftkiln.cause import last_error
+from draftkiln.cause import last_error, named_error
 from draftkiln.errors import EngineError, ExitCode
 from draftkiln.evaluate.job import Answers, Job
 
@@ -112,9 +112,12 @@ def _answers(process: subprocess.Popen[bytes], request: Request, terminal: Termi
     printed = request.log.read_text(encoding="utf-8", errors="replace") if request.log.exists() else ""
     sys.stderr.write(printed)
     if ended:
+        killed = "signal" in ended and named_error(printed) is None
+        how = "was killed" if killed else f"failed: {last_error(printed)}"
+        more = f" and named no error (out of memory?); its last line was {last_error(printed)!r}" if killed else ""
         raise EngineError(
-            f"the engine with the target {request.what} failed: {last_error(printed)}",
-            why=f"its process {ended}; its whole output is in {request.log}",
+            f"the engine with the target {request.what} {how}",
+            why=f"its process {ended}{more}; its whole output is in {request.log}",
             fix="mend the cause and run the same command again",
         )
     return Answers.of_json(json.loads(request.answers.read_text(encoding="utf-8")))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from draftkiln.stagelog import Terminal
 
 VLLM, SGLANG = "vllm", "sglang"
-_REDO = "train the draft again with this draftkiln"
+_REDO = "remove the run's folder `train` and run `draftkiln train` again with this draftkiln"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -131,6 +131,7 @@ def _refuse(context: Context) -> None:
     inputs.refuse_other_states(head, recipe.layers.aux, facts.num_layers, facts.hidden_size, recipe.extract.storage)
     inputs.refuse_too_few(head.samples)
     inputs.refuse_not_validated(run.require("validate"), run.require("extract"), head.samples, len(found.receipts))
+    inputs.refuse_cut(run.path / "extract", found.receipts)
     recorded = run.require("prepare")["inputs"].get("tokenizer")
     inputs.refuse_other_tokenizer(recorded, tokenizer.hashes(context.target))
     loggers.refuse_missing(recipe.train.loggers, context.stack)

@@ -141,6 +141,33 @@ def refuse_not_validated(
         )
 
 
+def refuse_cut(extract: Path, receipts: Mapping[int, manifest.Receipt]) -> None:
+    """Refuse states whose files are gone or of another size than their receipts say; the trainer would meet them late.
+
+    Args:
+        extract: RUN/extract.
+        receipts: of the manifest.
+
+    Raises:
+        DataError: with how many they are.
+    """
+    folder = extract / samples.FOLDER
+    wrong = [index for index, one in receipts.items() if _size(folder / samples.name(index)) != one.bytes]
+    if wrong:
+        raise DataError(
+            f"{folder}: the states of {len(wrong)} samples are gone or were cut, {samples.name(wrong[0])} first",
+            why="their files have not the size that extraction recorded",
+            fix="run `draftkiln extract` with the same --recipe and --run, which makes them again, then validate",
+        )
+
+
+def _size(file: Path) -> int | None:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return None
+
+
 def altered(extract: Path, indices: Iterable[int]) -> list[int]:
     """Which of these samples' files are not as their receipts say; none where nothing tells.
 

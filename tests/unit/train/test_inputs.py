@@ -94,3 +94,19 @@ def test_states_that_were_altered_since_their_receipt_are_found(tmp_path: Path) 
     (folder / samples.name(1)).write_bytes(b"otherwise")
     (folder / samples.name(2)).unlink()
     assert inputs.altered(tmp_path, [3, 2, 1, 0, 4]) == [2, 1]
+
+
+def test_states_that_are_gone_or_cut_are_refused_before_the_first_step(tmp_path: Path) -> None:
+    folder = tmp_path / samples.FOLDER
+    folder.mkdir()
+    receipts = {index: manifest.Receipt(index, 1, 9, "c", "t") for index in range(3)}
+    for index in receipts:
+        (folder / samples.name(index)).write_bytes(bytes(9))
+    inputs.refuse_cut(tmp_path, receipts)
+    (folder / samples.name(1)).write_bytes(bytes(8))
+    (folder / samples.name(2)).unlink()
+    with pytest.raises(
+        DataError, match="the states of 2 samples are gone or were cut, hs_1.safetensors first"
+    ) as caught:
+        inputs.refuse_cut(tmp_path, receipts)
+    assert "draftkiln extract" in caught.value.fix
