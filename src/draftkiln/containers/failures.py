@@ -99,6 +99,12 @@ KNOWN = (
         "sudo systemctl start docker; add the user to the group docker; or use podman: --engine podman",
     ),
     Known(
+        r"buildx component is missing",
+        "this docker builds with its plugin buildx, which is not installed",
+        "install docker-buildx-plugin (docker's own archive) or docker-buildx (distributions), or build with podman: "
+        "--engine podman",
+    ),
+    Known(
         r"cannot determine user'?s home|unknown userid|unknown user id|user: lookup",
         "podman without root runs for users that passwd knows alone: it looks up their name, home and range of ids",
         "run it as a user of this machine, or give this one an entry: sudo useradd --create-home --uid $(id -u) NAME",

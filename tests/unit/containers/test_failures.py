@@ -61,6 +61,10 @@ SAID = [
         126, ExitCode.CONTAINER, "limit", "hard limit",
     ),
     (
+        "ERROR: BuildKit is enabled but the buildx component is missing or broken.",
+        1, ExitCode.CONTAINER, "not installed", "docker-buildx",
+    ),
+    (
         'time="2026-11-30T13:13:21Z" level=error msg="cannot determine user\'s homedir"',
         1, ExitCode.CONTAINER, "passwd knows alone", "useradd",
     ),
