@@ -74,9 +74,9 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the unit tests: no engine, no GPU, no network."""
+    """Run the unit tests: no engine, no GPU, no network; the slow ones too: `nox -s tests -- -m "slow or not slow"`."""
     _install(session)
-    session.run("pytest", "-n", "auto", "tests/unit", *session.posargs)
+    session.run("pytest", "-n", "auto", "tests/unit", *(session.posargs or ["-m", "not slow"]))
 
 
 @nox.session
@@ -356,7 +356,10 @@ def ci(session: nox.Session) -> None:
     # Gigabytes are fetched and packed while others compute; the session `build` finds that, or tells what fails.
     ahead = ["nice", "-n", "19", str(Path(session.bin, "draftkiln")), "image", "build", "--stack", EXTRACT_STACK]
     subprocess.Popen(ahead, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    for name in ("lint", "types", "tests", "patches", "engine_tests", "train_tests"):
+    for name in ("lint", "types"):
+        session.notify(name)
+    session.notify("tests", ["-m", "slow or not slow"])
+    for name in ("patches", "engine_tests", "train_tests"):
         session.notify(name)
     session.notify("matrix", ["--only", "spec0.4.0.1-vllm0.32.0-cpu", "--again"])
     session.notify("build", ["--stack", EXTRACT_STACK])

@@ -15,6 +15,8 @@ from draftkiln.containers.locked import Locked, Platform
 from draftkiln.errors import ExitCode, UsageError
 from draftkiln.stack import environment
 
+pytestmark = pytest.mark.slow
+
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 

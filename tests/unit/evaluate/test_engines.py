@@ -13,6 +13,8 @@ from draftkiln.evaluate.engines import Request
 from draftkiln.evaluate.job import GREEDY, Job, Question, Sampling
 from draftkiln.stagelog import Terminal
 
+pytestmark = pytest.mark.slow
+
 
 def job(target: Path) -> Job:
     return Job(

@@ -20,6 +20,8 @@ from draftkiln.rundir import RunDirectory
 from draftkiln.stage import Context
 from draftkiln.stagelog import Terminal
 
+pytestmark = pytest.mark.slow
+
 FACTS = {
     "architecture": "KimiK25ForConditionalGeneration",
     "hidden_size": 64,

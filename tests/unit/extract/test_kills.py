@@ -17,6 +17,8 @@ import stub_extraction as stub
 from draftkiln.errors import ExitCode
 from draftkiln.extract import manifest, samples
 
+pytestmark = pytest.mark.slow
+
 KILLS = int(os.environ.get("DRAFTKILN_KILLS", "40"))
 SAMPLES = 300
 PROGRAM = [sys.executable, str(Path(stub.__file__))]

@@ -15,6 +15,8 @@ import stub_extraction as stub
 from draftkiln.errors import RunDirectoryError
 from draftkiln.extract import drive, manifest, plan, samples, sink
 
+pytestmark = pytest.mark.slow
+
 COUNT = 120
 
 

@@ -4,9 +4,13 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from draftkiln.errors import ExitCode
 
 from .processes import wait_until_gone
+
+pytestmark = pytest.mark.slow
 
 STAGE = """
 import os, sys, time

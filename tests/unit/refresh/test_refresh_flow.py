@@ -22,6 +22,8 @@ from draftkiln.refresh import refresh as work
 from draftkiln.seams import probe_command
 from draftkiln.stack import environment, locking, model
 
+pytestmark = pytest.mark.slow
+
 NAME = "spec0.4.0.1-vllm0.33.0-cpu"
 
 

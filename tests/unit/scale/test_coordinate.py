@@ -17,6 +17,8 @@ from local_replicas import LocalReplicas, Run, start
 from draftkiln.errors import EngineError, ProblemsError, StackError, StorageError, SystemMissingError
 from draftkiln.extract import manifest, samples
 
+pytestmark = pytest.mark.slow
+
 COUNT = 120
 
 
