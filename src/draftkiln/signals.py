@@ -15,9 +15,16 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
+class TerminatedError(SystemExit):
+    """SIGTERM came; an exit, so that nothing takes it for a fault of what ran."""
+
+    def __init__(self) -> None:
+        super().__init__(int(ExitCode.TERMINATED))
+
+
 @contextlib.contextmanager
 def raised() -> Iterator[None]:
-    """While this lasts, SIGTERM is an exception with its exit code, so that temporary files are removed."""
+    """While this lasts, SIGTERM raises `TerminatedError`, so that temporary files are removed."""
     earlier = signal.signal(signal.SIGTERM, _raise)
     try:
         yield
@@ -48,7 +55,7 @@ def end_as_told(told: Sequence[int]) -> None:
 
 
 def _raise(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise SystemExit(ExitCode.TERMINATED)
+    raise TerminatedError
 
 
 @contextlib.contextmanager

@@ -13,9 +13,9 @@ import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from draftkiln import signals
 from draftkiln.cause import last_error
 from draftkiln.errors import EngineError
-from draftkiln.prepare import termination
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -93,7 +93,7 @@ def started(
         process = subprocess.Popen(
             line(port), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True
         )
-    with termination.raised():
+    with signals.raised():
         try:
             _wait(process, port, log)
             yield port
