@@ -21,6 +21,9 @@ OLDEST, NEWEST = (3, 11), (3, 13)
 SYSTEM_MISSING = 6
 BROWSER_SESSIONS = {"report_tests"}
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+# Some CPU builds of vLLM do not start without it.
+ENGINE_SESSIONS = {"bisect", "matrix", "refresh"}
+ENGINE_LIBRARIES = {"libtcmalloc_minimal.so.4": "libtcmalloc-minimal4"}
 IMAGE_SESSIONS = {"base", "build", "ci", "container_tests", "publish", "reproduce"}
 TEST_SESSIONS = {"ci", "container_tests"}
 TEST_PROGRAMS = {"docker-registry": "docker-registry"}
@@ -47,6 +50,8 @@ def main(arguments):
     refuse_other_systems()
     python = find_python()
     missing = missing_packages(python)
+    if install:
+        missing += missing_libraries(ENGINE_LIBRARIES if ENGINE_SESSIONS.intersection(arguments) else {})
     # Images are also made by docker, tests of images need podman.
     if install or TEST_SESSIONS.intersection(arguments):
         missing += image_packages(arguments)
@@ -97,10 +102,17 @@ def missing_packages(python):
         missing.append("git")
     if subprocess.call([python, "-c", "import ensurepip, venv"], stderr=subprocess.DEVNULL):
         missing.append("python3-venv")
-    try:
-        ctypes.CDLL("libnuma.so.1")
-    except OSError:
-        missing.append("libnuma1")
+    return missing + missing_libraries({"libnuma.so.1": "libnuma1"})
+
+
+def missing_libraries(libraries):
+    """Names of Debian packages of those libraries that do not load here."""
+    missing = []
+    for library, package in libraries.items():
+        try:
+            ctypes.CDLL(library)
+        except OSError:
+            missing.append(package)
     return missing
 
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from draftkiln import cache, durable
-from draftkiln.errors import DraftkilnError, ProblemsError, StackError, StorageError, UsageError
+from draftkiln.errors import DraftkilnError, ExitCode, ProblemsError, StackError, StorageError
 from draftkiln.refresh import candidate
+from draftkiln.refresh.outcome import UnansweredError
 from draftkiln.refresh.report import Problem, Step
+from draftkiln.stack import fetching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 ROOM_BYTES = 8_000_000_000
 """An environment takes up to 7 GB where nothing of it is in the package cache."""
+NOT_THE_BUILDS = frozenset({ExitCode.USAGE, ExitCode.SYSTEM, ExitCode.STORAGE, ExitCode.NETWORK, ExitCode.PIN})
+"""Codes of errors that say nothing of the build: no patch mends them, and another machine or day may not have them."""
 STEPS = ("seams", "lock", "environment", "probe", "numbers", "image")
 
 
@@ -86,7 +90,7 @@ class Attempt:
 
         A step that passed in an earlier run counts with the seconds that it took then: the sum is that of one run.
 
-        A full disk, a wrong hash or a missing system package is nothing that a patch mends: it ends the refresh.
+        An error of `NOT_THE_BUILDS` ends the refresh.
         """
         note: list[str] = []
         self._began, self._before = time.monotonic(), None
@@ -95,13 +99,14 @@ class Attempt:
         try:
             yield note
             status = "passed"
-        except (StorageError, UsageError):
-            raise
         except DraftkilnError as error:
+            if error.code in NOT_THE_BUILDS:
+                raise
+            again = "then run the same command again"
             if is_full(error):
-                raise StorageError(
-                    error.what, why=error.why, fix="make room, then run the same command again"
-                ) from error
+                raise StorageError(error.what, why=error.why, fix=f"make room, {again}") from error
+            if fetching.unanswered(error.why):
+                raise UnansweredError(error.what, why=error.why, fix=f"check the network, {again}") from error
             if len(self.problems) == known:
                 self.problems += problems_of(error, str(self.work))
             note.append(error.what)

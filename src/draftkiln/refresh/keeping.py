@@ -77,8 +77,11 @@ def _fill_matrix(report: Report) -> list[str]:
 
 
 def note(report: Report) -> list[str]:
-    """Put the report's row into the table of refreshes; the paths that changed."""
-    if not (report.twin or report.build):
+    """Put the report's row into the table of refreshes; the paths that changed.
+
+    A refresh that nobody answered says nothing of the build and has no row.
+    """
+    if not (report.twin or report.build) or report.outcome in {Outcome.GONE, Outcome.NO_NETWORK}:
         return []
     history.record(report)
     return [str(file.relative_to(checkout.root())) for file in (history.json_file(), history.page_file())]

@@ -58,24 +58,26 @@ def refresh(question: Question, options: Options, tell: Callable[[str], None]) -
     report = Report(question.vllm, options.speculators, dt.datetime.now(dt.UTC).date().isoformat())
     with held(root() / "lock", announce=tell):
         stacks = ranking.known(options.speculators)
-        began = time.monotonic()
         try:
-            found = wanted.find(question, stacks)
+            found = _find(report, question, stacks, tell)
+            _prove(report, found, stacks, options, tell)
         except DraftkilnError as error:
             outcome = outcome_of(error)
             if outcome is None:
                 raise
             report.outcome = outcome
             report.reason = " ".join(part for part in (error.what, error.why and f"({error.why})", error.fix) if part)
-            return report
-        report.build, report.note = found.build.as_json(), found.note
-        report.twin = found.twin.as_json() if found.twin else {}
-        report.steps.append(
-            Step("build", "passed", _since(began), f"{found.build.name} of {found.build.built:%Y-%m-%d}")
-        )
-        tell(f"{found.build.name}, built {found.build.built:%Y-%m-%d}: {found.build.wheel}")
-        _prove(report, found, stacks, options, tell)
     return report
+
+
+def _find(report: Report, question: Question, stacks: Sequence[Stack], tell: Callable[[str], None]) -> wanted.Found:
+    began = time.monotonic()
+    found = wanted.find(question, stacks)
+    report.build, report.note = found.build.as_json(), found.note
+    report.twin = found.twin.as_json() if found.twin else {}
+    report.steps.append(Step("build", "passed", _since(began), f"{found.build.name} of {found.build.built:%Y-%m-%d}"))
+    tell(f"{found.build.name}, built {found.build.built:%Y-%m-%d}: {found.build.wheel}")
+    return found
 
 
 def root() -> Path:

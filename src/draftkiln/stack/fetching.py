@@ -16,9 +16,16 @@ _MISMATCH = re.compile(
 )
 CUT = "the index serves other bytes than the locked ones, or the download was cut"
 _NO_NETWORK = re.compile(
-    r"temporary failure|name resolution|unreachable|connection refused|timed out|max retries|failed to fetch|429",
+    r"temporary failure|name resolution|unreachable|connection refused|timed out|max retries|failed to fetch|"
+    r"error sending request|status server error|too many requests|\b429\b",
     re.IGNORECASE,
 )
+_GONE_FILE = re.compile(r"\b(404|410)\b")
+
+
+def unanswered(said: str) -> bool:
+    """Whether these words of pip or uv mean that nobody could be asked; a file that is gone was answered."""
+    return bool(_NO_NETWORK.search(said)) and not _GONE_FILE.search(said)
 
 
 def refusal(said: str, place: Path) -> DraftkilnError:
@@ -38,9 +45,9 @@ def refusal(said: str, place: Path) -> DraftkilnError:
     if re.search(r"No space left on device|Disk quota exceeded", said):
         return StorageError("no room for the locked wheels", why=tail, fix=f"make room in {place}, then run it again")
     gone = re.search(r"No matching distribution found for (\S+)", said)
-    if gone and not _NO_NETWORK.search(said):
+    if gone and not unanswered(said):
         return PinError(f"{gone[1]} is gone from the index", why=tail, fix="look with: nox -s check_pins")
-    if _NO_NETWORK.search(said):
+    if unanswered(said):
         return NetworkError(
             "cannot fetch the locked wheels", why=tail, fix="connect to a package index, or use a bundle"
         )

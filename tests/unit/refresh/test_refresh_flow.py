@@ -15,7 +15,7 @@ from fake_index import wheel
 from small_project import FINDING, snapshot
 
 from draftkiln import cache, cli, durable
-from draftkiln.errors import EngineError, ExitCode, StackError
+from draftkiln.errors import EngineError, ExitCode, StackError, SystemMissingError
 from draftkiln.matrix import prove
 from draftkiln.refresh import history, ranking
 from draftkiln.refresh import refresh as work
@@ -234,6 +234,36 @@ def test_a_full_disk_ends_it_as_such_and_the_next_run_goes_on(project, machine, 
     assert snapshot(project) == before
     machine.environment_error = None
     assert report_of(capsys)[0] == ExitCode.OK
+
+
+OFFLINE = "Failed to fetch: x\n  Caused by: error sending request for url\n  Caused by: dns error"
+
+
+@pytest.mark.parametrize("step", ["lock", "environment"])
+def test_a_network_that_goes_away_under_way_is_no_break_of_the_build(project, machine, capsys, step):
+    before = snapshot(project)
+    setattr(machine, f"{step}_error", StackError("cannot be installed", why=OFFLINE))
+    code, value = report_of(capsys, "--record")
+    assert (code, value["outcome"]) == (ExitCode.NETWORK, "no network")
+    assert "dns error" in value["reason"]
+    assert snapshot(project) == before
+    setattr(machine, f"{step}_error", None)
+    assert report_of(capsys)[0] == ExitCode.OK
+
+
+def test_a_locked_file_that_is_gone_is_no_missing_network(project, machine, capsys):
+    why = "Failed to fetch: x\n  Caused by: HTTP status client error (404 Not Found)"
+    machine.environment_error = StackError("cannot be installed", why=why)
+    code, value = report_of(capsys)
+    assert (code, value["outcome"]) == (ExitCode.PATCHES, "needs work")
+
+
+def test_a_library_that_this_machine_lacks_is_no_break_of_the_build(project, machine, capsys):
+    before = snapshot(project)
+    machine.environment_error = SystemMissingError("vLLM's CPU build needs libx", fix="apt-get install libx")
+    assert run("--record") == ExitCode.SYSTEM
+    assert "apt-get install libx" in capsys.readouterr().err
+    assert snapshot(project) == before
 
 
 def test_a_full_disk_while_the_stack_is_written_leaves_no_stack_and_the_next_run_writes_it(
