@@ -95,6 +95,22 @@ def test_a_receipt_is_given_only_after_sync_of_the_file_rename_and_sync_of_the_f
     assert len(told) == 150
 
 
+def test_the_disk_begins_with_every_byte_as_soon_as_it_is_written(folder, monkeypatch):
+    begun = {}
+    real = os.posix_fadvise
+
+    def fadvise(handle, start, length, advice):
+        assert advice == os.POSIX_FADV_DONTNEED
+        begun.setdefault(os.fstat(handle).st_ino, []).append((start, start + length))
+        real(handle, start, length, advice)
+
+    monkeypatch.setattr(os, "posix_fadvise", fadvise)
+    for receipt in extract(folder, range(20)):
+        spans = sorted(begun[(folder / samples.name(receipt.index)).stat().st_ino])
+        assert [start for start, _ in spans] == [0, *(end for _, end in spans[:-1])]
+        assert spans[-1][1] == receipt.bytes
+
+
 def fails(monkeypatch, name, code, after):
     """Let the `after`-th call of this function of `os` and all later ones fail in the threads of the sink."""
     real, calls = getattr(os, name), []
