@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from draftkiln.recipe.model import Recipe, Stage
 
 
+_PLAINLY_ALIKE = 0.99
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the whole run."""
     from draftkiln.recipe.model import STAGES
@@ -116,7 +119,7 @@ def summary(records: Mapping[str, Mapping[str, Any]], folder: Path) -> Iterator[
         yield f"checks passed: {', '.join(checked['checks'])} on {checked['samples']} samples"
         if checked["min_cosine"] is not None:
             reference = checked.get("against", "transformers")
-            yield f"against {reference}: least cosine {checked['min_cosine']:.5f} on {checked['compared']} samples"
+            yield f"against {reference}: {_alike(checked)} on {checked['compared']} samples"
     if "train" in records:
         trained = records["train"]
         yield f"training loss: {trained['loss_first']:.3f} -> {trained['loss_last']:.3f} in {trained['steps']} steps"
@@ -128,3 +131,11 @@ def summary(records: Mapping[str, Mapping[str, Any]], folder: Path) -> Iterator[
         )
         yield f"output with the draft: {'identical to' if measured['lossless'] else 'DIFFERENT from'} the target alone"
     yield f"everything lies in: {folder}"
+
+
+def _alike(checked: Mapping[str, Any]) -> str:
+    """How alike states and reference are; the least cosine alone tells little where close calls choose other experts."""
+    said = f"least cosine {checked['min_cosine']:.5f}"
+    if checked["min_cosine"] < _PLAINLY_ALIKE and checked.get("nearest") is not None:
+        said += f", median {checked['median_cosine']:.5f}, {checked['nearest']:.1%} of rows nearest to their own state"
+    return said

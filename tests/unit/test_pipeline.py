@@ -30,6 +30,16 @@ def test_the_summary_has_a_line_for_each_thing_a_person_looks_for():
     assert lines[-1] == "everything lies in: runs/tiny"
 
 
+def test_a_low_cosine_that_passed_is_told_with_what_makes_it_pass():
+    """Of a target that routes its tokens: close calls between experts fall otherwise in other batches."""
+    routed = RECORDS["validate"] | {"min_cosine": 0.08342, "median_cosine": 0.99876, "nearest": 0.957}
+    lines = list(pipeline.summary(RECORDS | {"validate": routed}, Path("r")))
+    told = "least cosine 0.08342, median 0.99876, 95.7% of rows nearest to their own state on 8 samples"
+    assert f"against transformers: {told}" in lines
+    plain = list(pipeline.summary(RECORDS, Path("r")))
+    assert "against transformers: least cosine 0.99981 on 8 samples" in plain
+
+
 def test_output_that_differs_is_not_called_identical():
     records = RECORDS | {"evaluate": RECORDS["evaluate"] | {"lossless": False}}
     assert any("DIFFERENT from" in line for line in pipeline.summary(records, Path("r")))

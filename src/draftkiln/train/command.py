@@ -95,7 +95,8 @@ def _train_until(context: Context, terminal: Terminal, ending: Ending) -> dict[s
     planned = plan.schedule(lengths)
     accelerator = torch.accelerator.is_available()
     device = torch.accelerator.current_accelerator().type if accelerator else "cpu"
-    values = settings.settings(recipe, folder, planned, accelerator=accelerator)
+    version = str(torch.__version__)
+    values = settings.settings(recipe, folder, planned, accelerator=accelerator, torch_version=version)
     deciding = settings.deciding(values, folder)
     init_from = str(published.folder.absolute()) if published else None
     work = Job(str(folder), values, deciding, plan, train.save_minutes, train.save_steps, init_from)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from packaging.version import Version
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -15,6 +17,9 @@ LOSS = "kl_div"
 _MUON_DECAY = 0.1
 """The trainer's own default."""
 _STEPS_WORTH_A_PROCESS = 200
+_FUSED_LOSS_FROM = Version("2.12")
+"""torch before cannot trace a kernel with pruned tiles twice in one function (pytorch/pytorch#177600), as the unrolled
+draft steps have it; the plain loss gives the same numbers and is fused by the compiler."""
 
 
 _DECIDES_NOTHING = frozenset({"logger", "log_dir", "run_name"})
@@ -29,7 +34,9 @@ def deciding(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     }
 
 
-def settings(recipe: Recipe, folder: Path, schedule: Schedule, *, accelerator: bool) -> dict[str, Any]:
+def settings(
+    recipe: Recipe, folder: Path, schedule: Schedule, *, accelerator: bool, torch_version: str
+) -> dict[str, Any]:
     """Flat settings for speculators' `TrainConfig.from_flat`.
 
     On a CPU the draft computes in float32: on AVX2 cores the bfloat16 products of a backward pass take 7 to 70 times
@@ -40,8 +47,10 @@ def settings(recipe: Recipe, folder: Path, schedule: Schedule, *, accelerator: b
         folder: RUN/train, with `verifier`, `data` and `draft.json` inside.
         schedule: steps and split.
         accelerator: whether one is used.
+        torch_version: of the trainer's environment.
     """
     train = recipe.train
+    fused = accelerator and Version(torch_version) >= _FUSED_LOSS_FROM
     return {
         "speculator_type": "eagle3",
         "seed": train.seed,
@@ -66,7 +75,7 @@ def settings(recipe: Recipe, folder: Path, schedule: Schedule, *, accelerator: b
         "num_workers": _loader_processes(schedule, accelerator=accelerator),
         "on_missing": "raise",
         "loss_fn": LOSS,
-        "loss_implementation": "fused" if accelerator else "eager",
+        "loss_implementation": "fused" if fused else "eager",
         "ttt_steps": train.ttt_steps,
         "ttt_step_loss_decay": train.ttt_step_loss_decay,
         "optimizer": train.optimizer,

@@ -127,11 +127,17 @@ def _compare(name: str, comparison: Comparison, context: Context) -> tuple[list[
 
 def _agreed(name: str, agreements: list[Agreement]) -> str:
     worst = min(agreements, key=lambda agreement: agreement.min_cosine)
-    nearest = min(agreement.nearest for agreement in agreements)
+    median, nearest = _middle(agreements)
     return (
         f"validate: {len({a.index for a in agreements})} samples agree with {name}: least cosine "
-        f"{worst.min_cosine:.5f} (layer {worst.layer}), at least {nearest:.1%} of the rows nearest to their own state"
+        f"{worst.min_cosine:.5f} (layer {worst.layer}), median {median:.5f} or more, at least {nearest:.1%} of the "
+        "rows nearest to their own state"
     )
+
+
+def _middle(agreements: list[Agreement]) -> tuple[float, float]:
+    """The least median cosine and the least share of rows nearest to their own state, of all slots and samples."""
+    return min(one.median_cosine for one in agreements), min(one.nearest for one in agreements)
 
 
 def _validate(context: Context, terminal: Terminal) -> dict[str, Any]:
@@ -170,6 +176,7 @@ def _validate(context: Context, terminal: Terminal) -> dict[str, Any]:
         comparison = numerics.Comparison(context.target, settings, found, folder, rows, terminal)
         agreements, wrong = _compare(settings.against, comparison, context)
         _stop(wrong)
+        terminal.line(_agreed(settings.against, agreements))
         checks.append(settings.against)
     looked = [folder / samples.name(index) for index in numerics.spread(found.head.indices, profile.SAMPLES)]
     report = {
@@ -180,12 +187,15 @@ def _validate(context: Context, terminal: Terminal) -> dict[str, Any]:
     }
     durable.write_json(context.run.folder("validate") / "report.json", report)
     lowest = min((agreement.min_cosine for agreement in agreements), default=None)
+    median, nearest = _middle(agreements) if agreements else (None, None)
     return {
         "samples": count,
         "checks": checks,
         "against": settings.against,
         "compared": len({a.index for a in agreements}),
         "min_cosine": lowest,
+        "median_cosine": median,
+        "nearest": nearest,
     }
 
 

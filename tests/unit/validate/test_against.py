@@ -52,8 +52,10 @@ def test_a_stack_without_a_reference_is_refused(tmp_path, capsys):
 
 def test_what_agreed_is_told_with_the_worst():
     found = [
-        types.SimpleNamespace(index=index, layer=layer, min_cosine=cosine, nearest=nearest)
+        types.SimpleNamespace(index=index, layer=layer, min_cosine=cosine, median_cosine=0.99991, nearest=nearest)
         for index, layer, cosine, nearest in [(0, 2, 0.9999, 1.0), (0, 8, 0.9971, 0.98), (3, 2, 0.9998, 1.0)]
     ]
     text = command._agreed("vllm", found)
-    assert "2 samples agree with vllm: least cosine 0.99710 (layer 8), at least 98.0% of the rows" in text
+    assert (
+        "2 samples agree with vllm: least cosine 0.99710 (layer 8), median 0.99991 or more, at least 98.0% of" in text
+    )
