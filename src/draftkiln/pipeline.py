@@ -134,7 +134,7 @@ def summary(records: Mapping[str, Mapping[str, Any]], folder: Path) -> Iterator[
 
 
 def _alike(checked: Mapping[str, Any]) -> str:
-    """How alike states and reference are; the least cosine alone tells little where close calls choose other experts."""
+    """How alike states and reference are: a least cosine tells little where close calls choose other experts."""
     said = f"least cosine {checked['min_cosine']:.5f}"
     if checked["min_cosine"] < _PLAINLY_ALIKE and checked.get("nearest") is not None:
         said += f", median {checked['median_cosine']:.5f}, {checked['nearest']:.1%} of rows nearest to their own state"
