@@ -112,6 +112,8 @@ class VllmEngine:
         before = {process.pid for process in multiprocessing.active_children()}
         self._settings = settings
         self._engine = LLMEngine.from_engine_args(EngineArgs(**settings.arguments()))
+        if settings.recipe.target.load_format == "dummy":
+            self._engine.collective_rpc("_sink_make_up")
         self.processes = [
             process.pid for process in multiprocessing.active_children() if process.pid not in before and process.pid
         ]

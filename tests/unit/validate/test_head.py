@@ -80,6 +80,21 @@ def test_case_8_and_50_a_last_slot_that_is_something_else_is_named(tmp_path, tar
     assert f"of {ROWS} tokens" in problems[0]
 
 
+@pytest.mark.parametrize(("less", "same"), [(0.004, ROWS), (0.02, 0)])
+def test_a_word_whose_logit_bfloat16_cannot_tell_from_the_highest_is_as_good(tmp_path, target, less, same):
+    folder, weights = target
+    captured = np.abs(states())
+    rows = weights["lm_head.weight"]
+    rows[:] = -np.abs(rows)
+    rows[7] = np.abs(rows[7])
+    rows[8] = rows[7] * np.float32(1 - less)
+    save_file(weights, folder / "model.safetensors")
+    assert set(said(weights, captured[:, -1])) == {7}
+    answers, problems = compared(tmp_path, folder, captured, [8] * ROWS)
+    assert answers[0].same == same
+    assert bool(problems) is (same == 0)
+
+
 def test_a_head_tied_to_the_embeddings_is_found(tmp_path, target):
     folder, weights = target
     tied = {name: value for name, value in weights.items() if name != "lm_head.weight"}
