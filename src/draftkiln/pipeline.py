@@ -65,7 +65,9 @@ def main(arguments: argparse.Namespace) -> int:
             runner = ["image", "stage"] if stage in boxed else []
             code = _run([*runner, stage, "--recipe", str(arguments.recipe), "--run", str(folder)])
             if code:
-                print(f"draftkiln run: stopped at stage {stage}; its log is {directory.log(stage)}", file=sys.stderr)
+                log = folder / "logs" / f"{stage}.log"
+                told = f"; its log is {log}" if log.exists() else ""
+                print(f"draftkiln run: stopped at stage {stage}{told}", file=sys.stderr)
                 return code
     records: dict[str, dict[str, Any]] = {stage: directory.require(stage)["results"] for stage in chosen}
     print(f"\n{recipe.name}: done")

@@ -66,14 +66,20 @@ class RunDirectory:
     """
 
     path: Path
+    recipe: str | None = None
+    """Name of the recipe that it is made for where it is not there; None: it is there."""
 
     @classmethod
     def open(cls, path: Path, recipe_name: str) -> RunDirectory:
-        """Open `path` for the recipe `recipe_name`, or make it."""
-        identity = {"schema_version": SCHEMA_VERSION, "recipe": recipe_name}
-        file = path / "run.json"
+        """Open `path` for the recipe `recipe_name`; it is made by the first stage that writes into it, and not here."""
+        found = cls(path, recipe_name)
         if path.exists() and not path.is_dir():
             raise RunDirectoryError(f"{path} is a file, not a run directory", fix="name a folder with --run")
+        found._refuse_another(recipe_name)
+        return found
+
+    def _refuse_another(self, recipe_name: str) -> None:
+        path, file, identity = self.path, self.path / "run.json", _identity(recipe_name)
         if not file.exists():
             # A hidden file is another process's run.json in the making.
             if path.exists() and any(not entry.name.startswith(".") for entry in path.iterdir()):
@@ -82,7 +88,7 @@ class RunDirectory:
                     why="it was not made by draftkiln",
                     fix="name a new folder with --run",
                 )
-            durable.write_json(file, identity)
+            return
         found = read_json(file)
         if found != identity:
             changed = ", ".join(
@@ -91,17 +97,24 @@ class RunDirectory:
                 if found.get(key) != identity[key]
             )
             raise RunDirectoryError(f"{path} belongs to another run", why=changed, fix="name another folder with --run")
-        return cls(path)
+
+    def _made(self) -> Path:
+        """The directory, with the run.json that says whose it is."""
+        if self.recipe is not None:
+            if not (self.path / "run.json").exists():
+                durable.write_json(self.path / "run.json", _identity(self.recipe))
+            self._refuse_another(self.recipe)  # another one may have made it since it was opened
+        return self.path
 
     def folder(self, stage: str) -> Path:
         """Folder of a stage; made when absent."""
-        folder = self.path / stage
+        folder = self._made() / stage
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     def log(self, stage: str) -> Path:
         """Log file of a stage; its folder is made when absent."""
-        folder = self.path / "logs"
+        folder = self._made() / "logs"
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{stage}.log"
 
@@ -198,6 +211,10 @@ class RunDirectory:
                 fix=f"run `draftkiln {stage}` with the same --recipe and --run: it makes it again",
             )
         return read_json(file)
+
+
+def _identity(recipe_name: str) -> dict[str, Any]:
+    return {"schema_version": SCHEMA_VERSION, "recipe": recipe_name}
 
 
 def read_json(file: Path) -> dict[str, Any]:

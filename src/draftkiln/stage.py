@@ -95,6 +95,9 @@ def run(
     found = context(name, arguments, enter=enter)
     if read is not None:
         found.inputs.update(read(found.recipe, found.target))
+    if not (found.run.path / "logs" / f"{name}.lock").exists():
+        # Nobody is at this stage: what is refused is refused before anything is written.
+        found.run.finished(name, found.inputs, found.defaults)
     log = found.run.log(name)
     # Extraction has a lock of its own, which refuses a second one instead of waiting for days.
     alone = contextlib.nullcontext() if name == "extract" else lock.held(log.with_suffix(".lock"))

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from draftkiln.errors import RunDirectoryError
@@ -5,7 +7,7 @@ from draftkiln.rundir import RunDirectory, differences
 
 
 def test_case_28_a_run_of_another_recipe_is_refused_by_name(tmp_path):
-    RunDirectory.open(tmp_path / "run", "tiny")
+    RunDirectory.open(tmp_path / "run", "tiny").folder("prepare")
     with pytest.raises(RunDirectoryError) as caught:
         RunDirectory.open(tmp_path / "run", "kimi")
     assert "tiny" in caught.value.why
@@ -13,8 +15,28 @@ def test_case_28_a_run_of_another_recipe_is_refused_by_name(tmp_path):
 
 
 def test_case_30_a_run_three_folders_deep_is_made(tmp_path):
-    RunDirectory.open(tmp_path / "a" / "b" / "run", "tiny")
+    RunDirectory.open(tmp_path / "a" / "b" / "run", "tiny").folder("prepare")
     assert (tmp_path / "a" / "b" / "run" / "run.json").exists()
+
+
+@pytest.mark.parametrize(
+    "write", [lambda run: run.log("prepare"), lambda run: run.folder("prepare"), lambda run: run.begin("prepare", {})]
+)
+def test_a_run_is_made_by_what_is_first_written_and_not_before(tmp_path, write):
+    run = RunDirectory.open(tmp_path / "a" / "run", "tiny")
+    assert run.finished("prepare", {}) is None
+    assert list(tmp_path.iterdir()) == []
+    write(run)
+    assert json.loads((run.path / "run.json").read_text())["recipe"] == "tiny"
+    with pytest.raises(RunDirectoryError, match="belongs to another run"):
+        RunDirectory.open(run.path, "kimi")
+
+
+def test_of_two_that_begin_at_once_in_one_folder_one_is_refused(tmp_path):
+    first, second = RunDirectory.open(tmp_path, "tiny"), RunDirectory.open(tmp_path, "kimi")
+    first.folder("prepare")
+    with pytest.raises(RunDirectoryError, match="belongs to another run"):
+        second.folder("prepare")
 
 
 def test_a_folder_of_somebody_else_is_not_taken(tmp_path):

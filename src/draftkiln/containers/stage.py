@@ -5,6 +5,7 @@ Everything keeps its path of the host, so that records are the same with and wit
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from draftkiln.recipe.model import HubDraft, PathDraft
 from draftkiln.stack.model import read
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from draftkiln.recipe.model import Recipe, Stage
 
 PASSED_ON = ("OMP_NUM_THREADS", "VLLM_CPU_KVCACHE_SPACE", "VLLM_CPU_OMP_THREADS_BIND", "NCCL_NVLS_ENABLE", "NCCL_DEBUG")
@@ -99,6 +102,30 @@ def launch(stage: Stage, recipe_file: Path, run: Path, wishes: Wishes, *, made: 
         relabel=wishes.relabel,
         infiniband=wishes.infiniband,
     )
+
+
+@contextlib.contextmanager
+def left_as_found(run: Path, *, used_on: bool) -> Iterator[None]:
+    """Take a run directory away again that was made for a container whose stage wrote nothing: it was refused.
+
+    Args:
+        run: the run directory.
+        used_on: whether the container goes on when the block ends well.
+    """
+    made = [folder for folder in (run, *run.parents) if not folder.exists()]
+    try:
+        yield
+    except BaseException:
+        _remove_empty(made)
+        raise
+    if not used_on:
+        _remove_empty(made)
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    with contextlib.suppress(OSError):  # one that holds something, and so all above it
+        for folder in folders:
+            folder.rmdir()
 
 
 def _own(compiled: Path, user: tuple[int, int]) -> None:

@@ -10,6 +10,7 @@ from draftkiln import durable, stage
 from draftkiln.counts import positive
 from draftkiln.errors import DataError, DraftkilnError
 from draftkiln.prepare import (
+    containers,
     output,
     pool,
     presets,
@@ -92,7 +93,10 @@ def load_template(context: Context) -> Template:
 def _read(recipe: Recipe, target: Path) -> dict[str, Any]:
     """Hashes of what the stage reads besides the recipe."""
     inputs: dict[str, Any] = {"tokenizer": tokenizer.hashes(target)}
-    hashes = [tokenizer.content_hash(source.path) for source in split.sources(recipe.data)]
+    paths = [source.path for source in split.sources(recipe.data)]
+    for path in paths:
+        containers.refuse_missing(path)
+    hashes = [tokenizer.content_hash(path) for path in paths]
     if hashes:
         inputs["data_sha256"] = hashes[0] if len(hashes) == 1 else hashes
     return inputs

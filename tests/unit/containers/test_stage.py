@@ -173,6 +173,31 @@ def test_a_detached_stage_stays_and_is_named_after_its_run(recipe, tmp_path, stu
     assert line[line.index("--name") + 1].startswith("draftkiln-small-extract-")
     assert f"draftkiln.run={tmp_path / 'run'}" in line
     assert "status, logs or stop" in capsys.readouterr().out
+    assert (tmp_path / "run").is_dir()
+
+
+def test_a_container_whose_stage_wrote_nothing_leaves_no_run_directory(recipe, tmp_path, stub, built):
+    """It was refused inside, or the engine did not start it; the folder was made to be mounted."""
+    labels = built("spec0.3.0-vllm0.16.0-cpu")
+    asked = stub("podman", labels=labels)
+    words = ["image", "stage", "extract", "--recipe", str(recipe()), "--run"]
+    assert cli.main([*words, str(tmp_path / "new" / "run")]) == ExitCode.OK
+    assert "run" in {call[0] for call in asked.calls}
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "there").mkdir()
+    assert cli.main([*words, str(tmp_path / "there")]) == ExitCode.OK
+    assert (tmp_path / "there").is_dir()
+
+
+def test_a_stage_that_is_refused_on_its_way_into_a_container_leaves_no_run_directory(recipe, tmp_path, stub, built):
+    stub("podman", labels=built("spec0.3.0-vllm0.16.0-cpu"))
+    file = recipe()
+    file.write_text(file.read_text().replace(f"{{path: {tmp_path / 'target'}}}", "{fetch: smollm2}"))
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "targets").touch()
+    words = ["image", "stage", "extract", "--recipe", str(file), "--run", str(tmp_path / "new" / "run"), "--detach"]
+    assert cli.main(words) == ExitCode.STORAGE
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_stage_that_does_not_exist(recipe, tmp_path, capsys):
