@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="STAGE",
         help="run these stages (default: all) in their stack's image, not environment",
     )
-    parser.add_argument("--dry-run", action="store_true", help="print the stages and their stacks, run nothing")
+    parser.add_argument("--dry-run", action="store_true", help="say what each stage would do, run and write nothing")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -50,8 +50,10 @@ def main(arguments: argparse.Namespace) -> int:
     folder = arguments.run or Path("runs", recipe.name)
     chosen = STAGES[: STAGES.index(arguments.until) + 1] if arguments.until else STAGES
     if arguments.dry_run:
-        for stage in chosen:
-            print(f"{stage:9} on {recipe.stacks.of(stage)}")
+        from draftkiln import ahead
+
+        for found in ahead.outlooks(recipe, folder, chosen):
+            print(f"{found.stage:9} on {recipe.stacks.of(found.stage)}: {found.words}")
         return ExitCode.OK
     boxed = set() if arguments.in_container is None else set(arguments.in_container or chosen).intersection(chosen)
     _demand_images(recipe, boxed, arguments.recipe, folder)

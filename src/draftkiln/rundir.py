@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from draftkiln import durable
-from draftkiln.errors import RunDirectoryError
+from draftkiln.errors import RunDirectoryError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +63,7 @@ class RunDirectory:
 
     Raises (from `open`):
         RunDirectoryError: it was made by another recipe or another schema version, or is no folder.
+        StorageError: it lies below a file.
     """
 
     path: Path
@@ -75,6 +76,10 @@ class RunDirectory:
         found = cls(path, recipe_name)
         if path.exists() and not path.is_dir():
             raise RunDirectoryError(f"{path} is a file, not a run directory", fix="name a folder with --run")
+        for folder in path.parents:
+            if folder.exists() and not folder.is_dir():
+                why = f"Not a directory: {folder} is a file"
+                raise StorageError(f"cannot use {path}", why=why, fix="name another place with --run")
         found._refuse_another(recipe_name)
         return found
 
@@ -132,14 +137,22 @@ class RunDirectory:
             RunDirectoryError: it was made with other inputs, or has something to go on from that was; the message names
                 each difference.
         """
+        record = self.bound(stage)
+        if record is None:
+            return None
+        self._refuse_changes(stage, filled(record["inputs"], defaults), inputs)
+        results: dict[str, Any] | None = record.get("results")
+        return results
+
+    def bound(self, stage: str) -> dict[str, Any] | None:
+        """Record of the inputs that a stage is bound to: a finished one's, or one's that has something to go on from.
+
+        Only the first has `results`. None: there is neither.
+        """
         for name in ("stage.json", "begun.json"):
             file = self.path / stage / name
             if file.exists() and (name == "stage.json" or self._can_go_on(stage)):
-                record = read_json(file)
-                self._refuse_changes(stage, filled(record["inputs"], defaults), inputs)
-                if name == "stage.json":
-                    results: dict[str, Any] = record["results"]
-                    return results
+                return read_json(file)
         return None
 
     def _can_go_on(self, stage: str) -> bool:

@@ -63,7 +63,7 @@ def main(arguments: argparse.Namespace) -> int:
         return prepare(context, terminal, workers)
 
     with termination.told("prepare"):
-        return stage.run("prepare", arguments, body, error=DataError, read=_read)
+        return stage.run("prepare", arguments, body, error=DataError, read=read)
 
 
 def allow_network_if_asked(recipe: Path) -> None:
@@ -90,10 +90,17 @@ def load_template(context: Context) -> Template:
     return Template(loaded, target.template_arguments)
 
 
-def _read(recipe: Recipe, target: Path) -> dict[str, Any]:
-    """Hashes of what the stage reads besides the recipe."""
+def read(recipe: Recipe, target: Path, *, fetch: bool = True) -> dict[str, Any]:
+    """Hashes of what the stage reads besides the recipe.
+
+    Args:
+        recipe: of the run.
+        target: its folder.
+        fetch: whether data of the Hub are fetched; without it their hash is left out.
+    """
     inputs: dict[str, Any] = {"tokenizer": tokenizer.hashes(target)}
-    paths = [source.path for source in split.sources(recipe.data)]
+    left_out = isinstance(recipe.data.source, HubData) and not fetch
+    paths = [] if left_out else [source.path for source in split.sources(recipe.data)]
     for path in paths:
         containers.refuse_missing(path)
     hashes = [tokenizer.content_hash(path) for path in paths]

@@ -6,11 +6,14 @@ import pytest
 from packaging.version import Version
 
 from draftkiln import cli
+from draftkiln import stage as draftkiln_stage
 from draftkiln.containers import stage
 from draftkiln.containers.engine import Engine, Kind
 from draftkiln.containers.launch import Gpus, Launch, Mount, run_line
 from draftkiln.containers.stage import Wishes
 from draftkiln.errors import ExitCode, RunDirectoryError
+from draftkiln.recipe.load import load
+from draftkiln.stack.model import read
 
 RECIPE = """\
 schema_version: 1
@@ -144,6 +147,37 @@ def test_dry_run_prints_the_line_and_runs_nothing(recipe, tmp_path, stub, capsys
     assert capsys.readouterr().out.startswith("podman run --pull never --rm --label draftkiln.run=")
     assert asked.calls == []
     assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_says_what_the_stage_would_do_in_its_run_directory(recipe, tmp_path, stub, capsys):
+    stub("podman")
+    words = ["image", "stage", "extract", "--recipe", str(recipe()), "--run", str(tmp_path / "run"), "--dry-run"]
+    assert cli.main(words) == ExitCode.OK
+    assert capsys.readouterr().err == "extract: needs prepare first\n"
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text('{"schema_version": 1, "recipe": "large"}')
+    assert cli.main(words) == ExitCode.RUN_DIRECTORY
+    told = capsys.readouterr()
+    assert "recipe: 'large' there, 'small' now" in told.err
+    assert told.out == ""
+
+
+def test_a_dry_run_of_a_shard_does_not_ask_the_recipe_for_it(recipe, tmp_path, stub, capsys):
+    stub("podman")
+    file = recipe()
+    kept = tmp_path / "run" / "extract" / "manifest.jsonl"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    (tmp_path / "run" / "run.json").write_text('{"schema_version": 1, "recipe": "small"}')
+    content, _ = draftkiln_stage.contents(load(file))
+    inputs = draftkiln_stage.inputs("extract", content, read("spec0.3.0-vllm0.16.0-cpu"), None, {})
+    record = {"inputs": inputs | {"shard": "1/4"}}
+    (kept.parent / "begun.json").write_text(json.dumps(record))
+    words = ["image", "stage", "extract", "--recipe", str(file), "--run", str(tmp_path / "run"), "--dry-run"]
+    assert cli.main([*words, "--stage-argument=--shard=1/4"]) == ExitCode.OK
+    assert capsys.readouterr().err == "extract: would go on where it stopped\n"
+    assert cli.main(words) == ExitCode.RUN_DIRECTORY
+    assert "shard: '1/4' before, nothing now" in capsys.readouterr().err
 
 
 def test_arguments_of_the_stage_itself_reach_it(recipe, tmp_path, stub, capsys):
