@@ -75,7 +75,9 @@ def main(arguments: argparse.Namespace) -> int:
     print(f"\n{recipe.name}: done")
     for line in summary(records, folder):
         print(f"  {line}")
-    print(f"  all of it on one page: {report.write(folder)}")
+    page, damaged = report.write(folder)
+    print(f"  all of it on one page: {page}")
+    report.tell(damaged)
     took = time.monotonic() - ready
     print(f"  time: {took:.0f} s in stages, {ready - began:.0f} s making environments")
     # An engine's containers are no children of this process.

@@ -152,7 +152,7 @@ class RunDirectory:
         for name in ("stage.json", "begun.json"):
             file = self.path / stage / name
             if file.exists() and (name == "stage.json" or self._can_go_on(stage)):
-                return read_json(file)
+                return read_record(file)
         return None
 
     def _can_go_on(self, stage: str) -> bool:
@@ -176,7 +176,7 @@ class RunDirectory:
 
     def reopen(self, stage: str) -> None:
         """Take back that `stage` is finished; what it read stays on record."""
-        record = read_json(self.path / stage / "stage.json")
+        record = read_record(self.path / stage / "stage.json")
         self.begin(stage, record["inputs"])
         (self.path / stage / "stage.json").unlink()
 
@@ -194,7 +194,7 @@ class RunDirectory:
 
     def lost(self, stage: str) -> list[str]:
         """Files that a finished stage wrote for others and that are gone or of another size, relative to the run."""
-        recorded = read_json(self.path / stage / "stage.json").get("files", {})
+        recorded = read_record(self.path / stage / "stage.json").get("files", {})
         now = dict(self._files(stage))
         return [name for name, size in recorded.items() if now.get(name) != size]
 
@@ -223,7 +223,7 @@ class RunDirectory:
                 why=f"stage {stage} wrote it, and the stage asked for reads it",
                 fix=f"run `draftkiln {stage}` with the same --recipe and --run: it makes it again",
             )
-        return read_json(file)
+        return read_record(file)
 
 
 def _identity(recipe_name: str) -> dict[str, Any]:
@@ -245,6 +245,25 @@ def read_json(file: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RunDirectoryError(
             f"cannot read {file}", why="it is not a JSON object", fix="restore it or name a new run directory"
+        )
+    return value
+
+
+def read_record(file: Path) -> dict[str, Any]:
+    """Read the record of a stage.
+
+    Raises:
+        RunDirectoryError: the file is not JSON, or a part of it that every reader needs is not an object.
+    """
+    value = read_json(file)
+    needed = ("inputs", "results") if file.name == "stage.json" else ("inputs",)
+    parts = [*needed, *(["files"] if "files" in value else [])]
+    wrong = [part for part in parts if not isinstance(value.get(part), dict)]
+    if wrong:
+        raise RunDirectoryError(
+            f"cannot read {file}",
+            why=f"its {' and '.join(wrong)} is no JSON object",
+            fix="restore it, name a new run directory, or remove its folder to do this stage anew",
         )
     return value
 

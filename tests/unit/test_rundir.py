@@ -95,11 +95,17 @@ def test_a_stage_that_needs_an_unfinished_one_says_which(tmp_path):
         run.require("extract")
 
 
-def test_a_damaged_record_is_named(tmp_path):
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", "{}", '{"inputs": {}}', '{"inputs": [], "results": {}}', '{"inputs": {}, "results": 7}',
+     '{"inputs": {}, "results": {}, "files": []}'],
+)  # fmt: skip
+def test_a_damaged_record_is_named(tmp_path, text):
     run = RunDirectory.open(tmp_path / "run", "tiny")
-    (run.folder("extract") / "stage.json").write_text("{")
-    with pytest.raises(RunDirectoryError, match=r"stage\.json"):
-        run.require("extract")
+    (run.folder("extract") / "stage.json").write_text(text)
+    for read in (run.require, run.lost, lambda stage: run.finished(stage, {})):
+        with pytest.raises(RunDirectoryError, match=r"stage\.json"):
+            read("extract")
 
 
 def test_a_file_that_a_later_stage_reads_is_missed_when_it_is_gone_or_cut(tmp_path):
