@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from draftkiln import stage
+from draftkiln import durable, stage
 from draftkiln.errors import StorageError
 from draftkiln.extract import manifest, plan, samples
 from draftkiln.recipe.model import HubData, HubDraft
@@ -68,8 +67,7 @@ def outlooks(
 
 
 def _refuse_unwritable(folder: Path) -> None:
-    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    if not os.access(there, os.W_OK | os.X_OK):
+    if (there := durable.unwritable(folder)) is not None:
         why = f"{there} is read-only or belongs to another user"
         raise StorageError(f"cannot write {folder}", why=why, fix="make it writable, or name another place with --run")
 
