@@ -16,6 +16,7 @@ from draftkiln import cache
 from draftkiln.containers import inputs
 from draftkiln.containers.launch import COMPILE_CACHE, HOME, Gpus, Launch, Mount, caller
 from draftkiln.errors import RunDirectoryError
+from draftkiln.recipe.files import path_of
 from draftkiln.recipe.load import load
 from draftkiln.recipe.model import HubDraft, PathDraft
 from draftkiln.stack.model import read
@@ -157,10 +158,10 @@ def _read(recipe: Recipe, *, made: bool) -> list[Mount]:
     found = [target]
     # What is not there is told by the stage, by its name in the recipe; docker would make an empty folder of it.
     parts = getattr(recipe.data.source, "several", (recipe.data.source,))
-    found += [Path(path).absolute() for part in parts if (path := getattr(part, "path", None)) is not None]
-    named = [one.path for one in recipe.evaluate.sets]
+    named = [path for part in parts if (path := getattr(part, "path", None)) is not None]
+    named += [one.path for one in recipe.evaluate.sets]
     named += [recipe.train.init_from.path] if isinstance(recipe.train.init_from, PathDraft) else []
-    found += [Path(name).expanduser().absolute() for name in named]
+    found += [path_of(name).absolute() for name in named]
     home = cache.home()
     hub = os.environ.get("HF_HOME") or (home and home / ".cache" / "huggingface")
     # Files of a hub snapshot are links into this cache.

@@ -257,6 +257,9 @@ def test_a_home_is_the_same_inside_so_that_a_recipe_may_name_it(recipe, tmp_path
     launch = stage.launch("extract", file, tmp_path / "run", Wishes())
     assert launch.home == str(tmp_path)
     assert str(tmp_path / "target") in {mount.target for mount in launch.mounts}
+    file.write_text(file.read_text().replace(str(tmp_path / "data.jsonl"), "~/data.jsonl"))
+    mounts = stage.launch("prepare", file, tmp_path / "run", Wishes()).mounts
+    assert str(tmp_path / "data.jsonl") in {mount.target for mount in mounts}
     words = run_line(Engine(Kind.PODMAN, "podman", Version("4.3.1")), launch)
     assert f"HOME={tmp_path}" in words
     places = [words[at + 1].partition(":")[0] for at, word in enumerate(words) if word == "--tmpfs"]
