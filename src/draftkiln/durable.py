@@ -96,6 +96,12 @@ def storage_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
+def unwritable(folder: Path) -> Path | None:
+    """What keeps this user from writing into `folder`, there or to be made; None: nothing."""
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    return None if there.is_dir() and os.access(there, os.W_OK | os.X_OK) else there
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="STAGE",
         help="run these stages (default: all) in their stack's image, not environment",
     )
-    parser.add_argument("--dry-run", action="store_true", help="print the stages and their stacks, run nothing")
+    parser.add_argument("--dry-run", action="store_true", help="say what each stage would do, run and write nothing")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -53,8 +53,10 @@ def main(arguments: argparse.Namespace) -> int:
     folder = arguments.run or Path("runs", recipe.name)
     chosen = STAGES[: STAGES.index(arguments.until) + 1] if arguments.until else STAGES
     if arguments.dry_run:
-        for stage in chosen:
-            print(f"{stage:9} on {recipe.stacks.of(stage)}")
+        from draftkiln import ahead
+
+        for found in ahead.outlooks(recipe, folder, chosen):
+            print(f"{found.stage:9} on {recipe.stacks.of(found.stage)}: {found.words}")
         return ExitCode.OK
     boxed = set() if arguments.in_container is None else set(arguments.in_container or chosen).intersection(chosen)
     _demand_images(recipe, boxed, arguments.recipe, folder)
@@ -68,13 +70,17 @@ def main(arguments: argparse.Namespace) -> int:
             runner = ["image", "stage"] if stage in boxed else []
             code = _run([*runner, stage, "--recipe", str(arguments.recipe), "--run", str(folder)])
             if code:
-                print(f"draftkiln run: stopped at stage {stage}; its log is {directory.log(stage)}", file=sys.stderr)
+                log = folder / "logs" / f"{stage}.log"
+                told = f"; its log is {log}" if log.exists() else ""
+                print(f"draftkiln run: stopped at stage {stage}{told}", file=sys.stderr)
                 return code
     records: dict[str, dict[str, Any]] = {stage: directory.require(stage)["results"] for stage in chosen}
     print(f"\n{recipe.name}: done")
     for line in summary(records, folder):
         print(f"  {line}")
-    print(f"  all of it on one page: {report.write(folder)}")
+    page, damaged = report.write(folder)
+    print(f"  all of it on one page: {page}")
+    report.tell(damaged)
     took = time.monotonic() - ready
     print(f"  time: {took:.0f} s in stages, {ready - began:.0f} s making environments")
     # An engine's containers are no children of this process.

@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from draftkiln import durable
-from draftkiln.errors import RunDirectoryError
+from draftkiln.errors import RunDirectoryError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,17 +63,28 @@ class RunDirectory:
 
     Raises (from `open`):
         RunDirectoryError: it was made by another recipe or another schema version, or is no folder.
+        StorageError: it lies below a file.
     """
 
     path: Path
+    recipe: str | None = None
+    """Name of the recipe that it is made for where it is not there; None: it is there."""
 
     @classmethod
     def open(cls, path: Path, recipe_name: str) -> RunDirectory:
-        """Open `path` for the recipe `recipe_name`, or make it."""
-        identity = {"schema_version": SCHEMA_VERSION, "recipe": recipe_name}
-        file = path / "run.json"
+        """Open `path` for the recipe `recipe_name`; it is made by the first stage that writes into it, and not here."""
+        found = cls(path, recipe_name)
         if path.exists() and not path.is_dir():
             raise RunDirectoryError(f"{path} is a file, not a run directory", fix="name a folder with --run")
+        for folder in path.parents:
+            if folder.exists() and not folder.is_dir():
+                why = f"Not a directory: {folder} is a file"
+                raise StorageError(f"cannot use {path}", why=why, fix="name another place with --run")
+        found._refuse_another(recipe_name)
+        return found
+
+    def _refuse_another(self, recipe_name: str) -> None:
+        path, file, identity = self.path, self.path / "run.json", _identity(recipe_name)
         if not file.exists():
             # A hidden file is another process's run.json in the making.
             if path.exists() and any(not entry.name.startswith(".") for entry in path.iterdir()):
@@ -82,7 +93,7 @@ class RunDirectory:
                     why="it was not made by draftkiln",
                     fix="name a new folder with --run",
                 )
-            durable.write_json(file, identity)
+            return
         found = read_json(file)
         if found != identity:
             changed = ", ".join(
@@ -91,17 +102,24 @@ class RunDirectory:
                 if found.get(key) != identity[key]
             )
             raise RunDirectoryError(f"{path} belongs to another run", why=changed, fix="name another folder with --run")
-        return cls(path)
+
+    def _made(self) -> Path:
+        """The directory, with the run.json that says whose it is."""
+        if self.recipe is not None:
+            if not (self.path / "run.json").exists():
+                durable.write_json(self.path / "run.json", _identity(self.recipe))
+            self._refuse_another(self.recipe)  # another one may have made it since it was opened
+        return self.path
 
     def folder(self, stage: str) -> Path:
         """Folder of a stage; made when absent."""
-        folder = self.path / stage
+        folder = self._made() / stage
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     def log(self, stage: str) -> Path:
         """Log file of a stage; its folder is made when absent."""
-        folder = self.path / "logs"
+        folder = self._made() / "logs"
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{stage}.log"
 
@@ -119,14 +137,22 @@ class RunDirectory:
             RunDirectoryError: it was made with other inputs, or has something to go on from that was; the message names
                 each difference.
         """
+        record = self.bound(stage)
+        if record is None:
+            return None
+        self._refuse_changes(stage, filled(record["inputs"], defaults), inputs)
+        results: dict[str, Any] | None = record.get("results")
+        return results
+
+    def bound(self, stage: str) -> dict[str, Any] | None:
+        """Record of the inputs that a stage is bound to: a finished one's, or one's that has something to go on from.
+
+        Only the first has `results`. None: there is neither.
+        """
         for name in ("stage.json", "begun.json"):
             file = self.path / stage / name
             if file.exists() and (name == "stage.json" or self._can_go_on(stage)):
-                record = read_json(file)
-                self._refuse_changes(stage, filled(record["inputs"], defaults), inputs)
-                if name == "stage.json":
-                    results: dict[str, Any] = record["results"]
-                    return results
+                return read_record(file)
         return None
 
     def _can_go_on(self, stage: str) -> bool:
@@ -150,7 +176,7 @@ class RunDirectory:
 
     def reopen(self, stage: str) -> None:
         """Take back that `stage` is finished; what it read stays on record."""
-        record = read_json(self.path / stage / "stage.json")
+        record = read_record(self.path / stage / "stage.json")
         self.begin(stage, record["inputs"])
         (self.path / stage / "stage.json").unlink()
 
@@ -168,7 +194,7 @@ class RunDirectory:
 
     def lost(self, stage: str) -> list[str]:
         """Files that a finished stage wrote for others and that are gone or of another size, relative to the run."""
-        recorded = read_json(self.path / stage / "stage.json").get("files", {})
+        recorded = read_record(self.path / stage / "stage.json").get("files", {})
         now = dict(self._files(stage))
         return [name for name, size in recorded.items() if now.get(name) != size]
 
@@ -197,7 +223,11 @@ class RunDirectory:
                 why=f"stage {stage} wrote it, and the stage asked for reads it",
                 fix=f"run `draftkiln {stage}` with the same --recipe and --run: it makes it again",
             )
-        return read_json(file)
+        return read_record(file)
+
+
+def _identity(recipe_name: str) -> dict[str, Any]:
+    return {"schema_version": SCHEMA_VERSION, "recipe": recipe_name}
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -215,6 +245,25 @@ def read_json(file: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RunDirectoryError(
             f"cannot read {file}", why="it is not a JSON object", fix="restore it or name a new run directory"
+        )
+    return value
+
+
+def read_record(file: Path) -> dict[str, Any]:
+    """Read the record of a stage.
+
+    Raises:
+        RunDirectoryError: the file is not JSON, or a part of it that every reader needs is not an object.
+    """
+    value = read_json(file)
+    needed = ("inputs", "results") if file.name == "stage.json" else ("inputs",)
+    parts = [*needed, *(["files"] if "files" in value else [])]
+    wrong = [part for part in parts if not isinstance(value.get(part), dict)]
+    if wrong:
+        raise RunDirectoryError(
+            f"cannot read {file}",
+            why=f"its {' and '.join(wrong)} is no JSON object",
+            fix="restore it, name a new run directory, or remove its folder to do this stage anew",
         )
     return value
 

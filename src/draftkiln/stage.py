@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from draftkiln.recipe.model import Recipe, Stage
+    from draftkiln.stack.model import Stack
     from draftkiln.target.facts import TargetFacts
 
 _SECTIONS: dict[str, tuple[str, ...]] = {
@@ -36,7 +37,7 @@ _SECTIONS: dict[str, tuple[str, ...]] = {
 }
 """Sections of the recipe that decide what a stage makes; a change elsewhere leaves its results good."""
 
-_READS: dict[str, tuple[str, ...]] = {
+READS: dict[str, tuple[str, ...]] = {
     "prepare": (),
     "extract": ("prepare",),
     "validate": ("prepare", "extract"),
@@ -44,6 +45,7 @@ _READS: dict[str, tuple[str, ...]] = {
     "export": ("train",),
     "evaluate": ("prepare", "export"),
 }
+"""Stages whose records a stage reads."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,9 @@ def run(
     found = context(name, arguments, enter=enter)
     if read is not None:
         found.inputs.update(read(found.recipe, found.target))
+    if not (found.run.path / "logs" / f"{name}.lock").exists():
+        # Nobody is at this stage: what is refused is refused before anything is written.
+        found.run.finished(name, found.inputs, found.defaults)
     log = found.run.log(name)
     # Extraction has a lock of its own, which refuses a second one instead of waiting for days.
     alone = contextlib.nullcontext() if name == "extract" else lock.held(log.with_suffix(".lock"))
@@ -152,7 +157,7 @@ def context(name: Stage, arguments: argparse.Namespace, *, enter: bool = True) -
 
     recipe = load(arguments.recipe)
     directory = RunDirectory.open(arguments.run, recipe.name)
-    earlier = {stage: directory.require(stage) for stage in _READS[name]}
+    earlier = {stage: directory.require(stage) for stage in READS[name]}
     stack = recipe.stacks.of(name)
     if enter:
         environment.enter(stack, sys.argv[1:])
@@ -176,21 +181,44 @@ def _context(name: Stage, recipe: Recipe, directory: RunDirectory, stack: str, e
     if found:
         raise ProblemsError([RecipeError(text) for text in found])
     found_stack = read(stack)
-    locked = found_stack.locked()
+    content, defaults = contents(recipe)
+    refuse_another_recipe(directory, content, defaults, before(name))
+    now = inputs(name, content, found_stack, target, earlier)
+    return Context(recipe, directory, target, facts, stack, now, found_stack.file.device, sections(defaults, name))
+
+
+def contents(recipe: Recipe) -> tuple[dict[str, Any], dict[str, Any]]:
+    """All values of a recipe, and those of them that it does not name."""
     content = recipe.model_dump(mode="json", by_alias=True)
-    defaults = _defaults(content, recipe.model_dump(mode="json", by_alias=True, exclude_defaults=True))
-    _refuse_another_recipe(directory, content, defaults, _before(name))
-    inputs = _sections(content, name)
-    inputs |= {"stack": stack, "requirements": locked.requirements_sha256}
-    inputs["speculators"] = locked.patched_wheel_sha256 or locked.base_wheel_sha256
-    inputs["target_config"] = durable.sha256_file(target / "config.json")
-    inputs |= {f"{stage}.record": durable.sha256_json(record["inputs"]) for stage, record in earlier.items()}
+    return content, _defaults(content, recipe.model_dump(mode="json", by_alias=True, exclude_defaults=True))
+
+
+def inputs(
+    name: Stage, content: Mapping[str, Any], stack: Stack, target: Path | None, earlier: Mapping[str, Any]
+) -> dict[str, Any]:
+    """All that decides what a stage makes, but for what its command reads besides.
+
+    Args:
+        name: of the stage.
+        content: all values of the recipe.
+        stack: that the stage runs on.
+        target: its folder; None where it is not there.
+        earlier: records of the stages that it reads, by name.
+    """
+    locked = stack.locked()
+    found = sections(content, name)
+    found |= {"stack": stack.name, "requirements": locked.requirements_sha256}
+    found["speculators"] = locked.patched_wheel_sha256 or locked.base_wheel_sha256
+    if target is not None:
+        found["target_config"] = durable.sha256_file(target / "config.json")
+    found |= {f"{stage}.record": durable.sha256_json(record["inputs"]) for stage, record in earlier.items()}
     if "prepare" in earlier:
-        inputs["dataset_sha256"] = earlier["prepare"]["results"]["dataset_sha256"]
-    return Context(recipe, directory, target, facts, stack, inputs, found_stack.file.device, _sections(defaults, name))
+        found["dataset_sha256"] = earlier["prepare"]["results"]["dataset_sha256"]
+    return found
 
 
-def _sections(content: Mapping[str, Any], stage: str) -> dict[str, Any]:
+def sections(content: Mapping[str, Any], stage: str) -> dict[str, Any]:
+    """What a recipe, or its defaults, says to a stage, as the stage records it."""
     return {f"recipe.{section}": content[section] for section in _SECTIONS[stage] if section in content}
 
 
@@ -207,15 +235,15 @@ def _defaults(content: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str,
     return found
 
 
-def _before(name: str) -> list[str]:
+def before(name: str) -> list[str]:
     """All stages whose results reach this one."""
     found: list[str] = []
-    for stage in _READS[name]:
-        found += [earlier for earlier in (*_before(stage), stage) if earlier not in found]
+    for stage in READS[name]:
+        found += [earlier for earlier in (*before(stage), stage) if earlier not in found]
     return found
 
 
-def _refuse_another_recipe(
+def refuse_another_recipe(
     directory: RunDirectory, content: Mapping[str, Any], defaults: Mapping[str, Any], earlier: list[str]
 ) -> None:
     """Results of earlier stages that this recipe would not give are not read.
@@ -226,10 +254,10 @@ def _refuse_another_recipe(
     for stage in earlier:
         recorded = directory.require(stage)["inputs"]
         # How many devices the target takes may change between stages; its config is compared by hash.
-        sections = _sections(content, stage)
-        sections.pop("recipe.target", None)
-        before = filled({key: recorded[key] for key in sections if key in recorded}, _sections(defaults, stage))
-        changed = list(differences({key: before[key] for key in sections if key in before}, sections))
+        now = sections(content, stage)
+        now.pop("recipe.target", None)
+        there = filled({key: recorded[key] for key in now if key in recorded}, sections(defaults, stage))
+        changed = list(differences({key: there[key] for key in now if key in there}, now))
         if changed:
             raise RunDirectoryError(
                 f"{directory.path}: stage {stage} was made from another recipe",

@@ -8,6 +8,19 @@ from typing import Any
 HALF = "half a character: a \\ud800 to \\udfff that stands alone"
 
 
+def joined(text: str) -> str | None:
+    r"""A text with its surrogate pairs, such as \ud83d\ude00, as characters; None: half of one stands alone."""
+    try:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError:
+        return None
+
+
+def without_halves(text: str) -> str:
+    """A text with `?` for each half of a character."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").replace("\ufffd", "?")
+
+
 def is_whole(value: Any) -> bool:
     r"""Whether every string of a JSON value can be written: JSON takes half of a surrogate pair, such as \ud800."""
     try:

@@ -47,4 +47,4 @@ def run(request, tmp_path_factory):
 def page(request, run, tmp_path_factory):
     """The page of the run; somebody's own run is left as it is."""
     given = run == request.config.getoption("--run")
-    return command.write(run, tmp_path_factory.mktemp("page") / "report.html" if given else None)
+    return command.write(run, tmp_path_factory.mktemp("page") / "report.html" if given else None)[0]

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from draftkiln.errors import RunDirectoryError
@@ -5,7 +7,7 @@ from draftkiln.rundir import RunDirectory, differences
 
 
 def test_case_28_a_run_of_another_recipe_is_refused_by_name(tmp_path):
-    RunDirectory.open(tmp_path / "run", "tiny")
+    RunDirectory.open(tmp_path / "run", "tiny").folder("prepare")
     with pytest.raises(RunDirectoryError) as caught:
         RunDirectory.open(tmp_path / "run", "kimi")
     assert "tiny" in caught.value.why
@@ -13,8 +15,28 @@ def test_case_28_a_run_of_another_recipe_is_refused_by_name(tmp_path):
 
 
 def test_case_30_a_run_three_folders_deep_is_made(tmp_path):
-    RunDirectory.open(tmp_path / "a" / "b" / "run", "tiny")
+    RunDirectory.open(tmp_path / "a" / "b" / "run", "tiny").folder("prepare")
     assert (tmp_path / "a" / "b" / "run" / "run.json").exists()
+
+
+@pytest.mark.parametrize(
+    "write", [lambda run: run.log("prepare"), lambda run: run.folder("prepare"), lambda run: run.begin("prepare", {})]
+)
+def test_a_run_is_made_by_what_is_first_written_and_not_before(tmp_path, write):
+    run = RunDirectory.open(tmp_path / "a" / "run", "tiny")
+    assert run.finished("prepare", {}) is None
+    assert list(tmp_path.iterdir()) == []
+    write(run)
+    assert json.loads((run.path / "run.json").read_text())["recipe"] == "tiny"
+    with pytest.raises(RunDirectoryError, match="belongs to another run"):
+        RunDirectory.open(run.path, "kimi")
+
+
+def test_of_two_that_begin_at_once_in_one_folder_one_is_refused(tmp_path):
+    first, second = RunDirectory.open(tmp_path, "tiny"), RunDirectory.open(tmp_path, "kimi")
+    first.folder("prepare")
+    with pytest.raises(RunDirectoryError, match="belongs to another run"):
+        second.folder("prepare")
 
 
 def test_a_folder_of_somebody_else_is_not_taken(tmp_path):
@@ -73,11 +95,17 @@ def test_a_stage_that_needs_an_unfinished_one_says_which(tmp_path):
         run.require("extract")
 
 
-def test_a_damaged_record_is_named(tmp_path):
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", "{}", '{"inputs": {}}', '{"inputs": [], "results": {}}', '{"inputs": {}, "results": 7}',
+     '{"inputs": {}, "results": {}, "files": []}'],
+)  # fmt: skip
+def test_a_damaged_record_is_named(tmp_path, text):
     run = RunDirectory.open(tmp_path / "run", "tiny")
-    (run.folder("extract") / "stage.json").write_text("{")
-    with pytest.raises(RunDirectoryError, match=r"stage\.json"):
-        run.require("extract")
+    (run.folder("extract") / "stage.json").write_text(text)
+    for read in (run.require, run.lost, lambda stage: run.finished(stage, {})):
+        with pytest.raises(RunDirectoryError, match=r"stage\.json"):
+            read("extract")
 
 
 def test_a_file_that_a_later_stage_reads_is_missed_when_it_is_gone_or_cut(tmp_path):

@@ -15,7 +15,7 @@ RECIPE = {
 
 
 def test_every_stage_that_reaches_another_counts_as_earlier():
-    assert stage._before("evaluate") == ["prepare", "extract", "validate", "train", "export"]
+    assert stage.before("evaluate") == ["prepare", "extract", "validate", "train", "export"]
 
 
 @pytest.mark.parametrize("name", ["prepare", "extract", "validate", "train", "export", "evaluate"])
@@ -25,16 +25,16 @@ def test_results_of_another_recipe_are_not_read(tmp_path, name):
     for earlier in stage._SECTIONS:
         run.begin(earlier, {})
         run.finish(earlier, {f"recipe.{section}": recipe[section] for section in stage._SECTIONS[earlier]}, {})
-    before = stage._before(name)
-    stage._refuse_another_recipe(run, recipe, {}, before)
+    before = stage.before(name)
+    stage.refuse_another_recipe(run, recipe, {}, before)
     newer = {**recipe, "data": {**recipe["data"], "too_long": "cut"}}
-    stage._refuse_another_recipe(run, newer, {"target": {"dtype": "bfloat16"}, "data": {"too_long": "cut"}}, before)
+    stage.refuse_another_recipe(run, newer, {"target": {"dtype": "bfloat16"}, "data": {"too_long": "cut"}}, before)
     changed = {**recipe, "data": {"max_tokens": 256}}
     if "prepare" not in before:
-        stage._refuse_another_recipe(run, changed, {}, before)
+        stage.refuse_another_recipe(run, changed, {}, before)
         return
     with pytest.raises(RunDirectoryError, match="stage prepare was made from another recipe") as caught:
-        stage._refuse_another_recipe(run, changed, {}, before)
+        stage.refuse_another_recipe(run, changed, {}, before)
     assert caught.value.why == "recipe.data.max_tokens: 512 before, 256 now"
 
 

@@ -95,11 +95,24 @@ def stage(arguments: argparse.Namespace) -> int:
         raise UsageError(f"no stage named {arguments.stage!r}", fix=f"one of {', '.join(STAGES)}")
     chosen, name = engine.find(arguments.engine), load(arguments.recipe).stacks.of(arguments.stage)
     words = arguments.stage, arguments.recipe, arguments.run, _wishes(arguments)
-    if not arguments.dry_run:
-        # Before anything is made: a target that is fetched may take longer than the stage.
-        current.require(chosen, name)
-        launch.run_line(chosen, stage.launch(*words, made=False))
-    return _go(chosen, stage.launch(*words, made=not arguments.dry_run), name, dry_run=arguments.dry_run)
+    if arguments.dry_run:
+        _tell_ahead(arguments)
+        return _go(chosen, stage.launch(*words, made=False), name, dry_run=True)
+    # Before anything is made: a target that is fetched may take longer than the stage.
+    current.require(chosen, name)
+    launch.run_line(chosen, stage.launch(*words, made=False))
+    with stage.left_as_found(arguments.run, used_on=arguments.detach):
+        return _go(chosen, stage.launch(*words), name, dry_run=False)
+
+
+def _tell_ahead(arguments: argparse.Namespace) -> None:
+    """Say what the stage would do in its run directory, beside the line that is printed."""
+    from draftkiln import ahead
+    from draftkiln.recipe.load import load
+
+    left_out = ahead.BY_ARGUMENTS if arguments.stage_argument else ()
+    for found in ahead.outlooks(load(arguments.recipe), arguments.run, [arguments.stage], left_out=left_out):
+        print(f"{found.stage}: {found.words}", file=sys.stderr)
 
 
 def status(arguments: argparse.Namespace) -> int:

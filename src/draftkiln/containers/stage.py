@@ -5,6 +5,7 @@ Everything keeps its path of the host, so that records are the same with and wit
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from dataclasses import dataclass
@@ -15,11 +16,14 @@ from draftkiln import cache
 from draftkiln.containers import inputs
 from draftkiln.containers.launch import COMPILE_CACHE, HOME, Gpus, Launch, Mount, caller
 from draftkiln.errors import RunDirectoryError
+from draftkiln.recipe.files import path_of
 from draftkiln.recipe.load import load
 from draftkiln.recipe.model import HubDraft, PathDraft
 from draftkiln.stack.model import read
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from draftkiln.recipe.model import Recipe, Stage
 
 PASSED_ON = ("OMP_NUM_THREADS", "VLLM_CPU_KVCACHE_SPACE", "VLLM_CPU_OMP_THREADS_BIND", "NCCL_NVLS_ENABLE", "NCCL_DEBUG")
@@ -101,6 +105,30 @@ def launch(stage: Stage, recipe_file: Path, run: Path, wishes: Wishes, *, made: 
     )
 
 
+@contextlib.contextmanager
+def left_as_found(run: Path, *, used_on: bool) -> Iterator[None]:
+    """Take a run directory away again that was made for a container whose stage wrote nothing: it was refused.
+
+    Args:
+        run: the run directory.
+        used_on: whether the container goes on when the block ends well.
+    """
+    made = [folder for folder in (run, *run.parents) if not folder.exists()]
+    try:
+        yield
+    except BaseException:
+        _remove_empty(made)
+        raise
+    if not used_on:
+        _remove_empty(made)
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    with contextlib.suppress(OSError):  # one that holds something, and so all above it
+        for folder in folders:
+            folder.rmdir()
+
+
 def _own(compiled: Path, user: tuple[int, int]) -> None:
     """Make the compile caches of this stack and user; root starts containers that write as somebody else."""
     compiled.mkdir(parents=True, exist_ok=True)
@@ -130,10 +158,10 @@ def _read(recipe: Recipe, *, made: bool) -> list[Mount]:
     found = [target]
     # What is not there is told by the stage, by its name in the recipe; docker would make an empty folder of it.
     parts = getattr(recipe.data.source, "several", (recipe.data.source,))
-    found += [Path(path).absolute() for part in parts if (path := getattr(part, "path", None)) is not None]
-    named = [one.path for one in recipe.evaluate.sets]
+    named = [path for part in parts if (path := getattr(part, "path", None)) is not None]
+    named += [one.path for one in recipe.evaluate.sets]
     named += [recipe.train.init_from.path] if isinstance(recipe.train.init_from, PathDraft) else []
-    found += [Path(name).expanduser().absolute() for name in named]
+    found += [path_of(name).absolute() for name in named]
     home = cache.home()
     hub = os.environ.get("HF_HOME") or (home and home / ".cache" / "huggingface")
     # Files of a hub snapshot are links into this cache.

@@ -67,7 +67,7 @@ def main(arguments: argparse.Namespace) -> int:
         raise UsageError("evaluate needs --recipe and --run, or --url", fix="name them; `evaluate --help` tells more")
     if arguments.draft is None:
         body = _stage_body(arguments.timeout)
-        code = stage.run("evaluate", arguments, body, error=EngineError, read=_prompt_hashes)
+        code = stage.run("evaluate", arguments, body, error=EngineError, read=read)
         _write_cards(arguments)
         _refuse_below(arguments)
         return code
@@ -100,7 +100,7 @@ def _evaluate(context: Context, terminal: Terminal) -> dict[str, Any]:
     return _stage_body(None)(context, terminal)
 
 
-def _prompt_hashes(recipe: Recipe, _target: Path) -> dict[str, Any]:
+def read(recipe: Recipe, _target: Path) -> dict[str, Any]:
     """Hashes of the prompt files that the recipe names; `prepare`'s own is in what it recorded."""
     from draftkiln.evaluate import prompts
 

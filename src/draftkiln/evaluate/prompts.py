@@ -6,18 +6,19 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftkiln import durable
 from draftkiln.errors import DataError, EvaluationError, ProblemsError
 from draftkiln.evaluate import forms
 from draftkiln.evaluate.job import Question
+from draftkiln.recipe.files import path_of
 from draftkiln.recipe.model import HELD_OUT as HELD_OUT_SET
 from draftkiln.recipe.model import PromptForm, PromptSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from draftkiln.evaluate.forms import Prompt
 
@@ -60,7 +61,7 @@ def from_file(wanted: PromptSet) -> PromptFile:
         EvaluationError: the file is missing or holds no prompt.
         ProblemsError: of `DataError`s, one a bad line.
     """
-    path = Path(wanted.path).expanduser()
+    path = path_of(wanted.path)
     fix = f"name the file of set {wanted.name} rightly, or remove the set"
     return PromptFile(wanted.name, read(path, wanted.limit, wanted.form, fix=fix), durable.sha256_file(path))
 

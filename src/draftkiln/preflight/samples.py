@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from draftkiln.recipe.files import path_of
 from draftkiln.recipe.model import PathData, SeveralData, SyntheticData
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from draftkiln.recipe.model import Data
 
 _BLOCK = 1 << 20
@@ -35,7 +37,7 @@ def _rows(data: Data) -> int | None:
     parts = source.several if isinstance(source, SeveralData) else (source,)
     if data.too_long == "split" or not all(isinstance(part, PathData) for part in parts):
         return None
-    files = [(Path(part.path).expanduser(), part.weight) for part in parts if isinstance(part, PathData)]
+    files = [(path_of(part.path), part.weight) for part in parts if isinstance(part, PathData)]
     if any(file.suffix in _NOT_LINES for file, _ in files):
         return None
     return sum(_lines(file) * math.ceil(weight) for file, weight in files)

@@ -10,6 +10,7 @@ from draftkiln import durable, stage
 from draftkiln.counts import positive
 from draftkiln.errors import DataError, DraftkilnError
 from draftkiln.prepare import (
+    containers,
     output,
     pool,
     presets,
@@ -62,7 +63,7 @@ def main(arguments: argparse.Namespace) -> int:
         return prepare(context, terminal, workers)
 
     with termination.told("prepare"):
-        return stage.run("prepare", arguments, body, error=DataError, read=_read)
+        return stage.run("prepare", arguments, body, error=DataError, read=read)
 
 
 def allow_network_if_asked(recipe: Path) -> None:
@@ -89,10 +90,20 @@ def load_template(context: Context) -> Template:
     return Template(loaded, target.template_arguments)
 
 
-def _read(recipe: Recipe, target: Path) -> dict[str, Any]:
-    """Hashes of what the stage reads besides the recipe."""
+def read(recipe: Recipe, target: Path, *, fetch: bool = True) -> dict[str, Any]:
+    """Hashes of what the stage reads besides the recipe.
+
+    Args:
+        recipe: of the run.
+        target: its folder.
+        fetch: whether data of the Hub are fetched; without it their hash is left out.
+    """
     inputs: dict[str, Any] = {"tokenizer": tokenizer.hashes(target)}
-    hashes = [tokenizer.content_hash(source.path) for source in split.sources(recipe.data)]
+    left_out = isinstance(recipe.data.source, HubData) and not fetch
+    paths = [] if left_out else [source.path for source in split.sources(recipe.data)]
+    for path in paths:
+        containers.refuse_missing(path)
+    hashes = [tokenizer.content_hash(path) for path in paths]
     if hashes:
         inputs["data_sha256"] = hashes[0] if len(hashes) == 1 else hashes
     return inputs

@@ -45,6 +45,16 @@ def read(path: Path) -> Iterator[Placed]:
         raise DataError(f"{path}: holds no row", why="it is empty", fix="write one JSON object with `messages` a line")
 
 
+def refuse_missing(path: Path) -> None:
+    """Refuse what is not there before anything is begun.
+
+    Raises:
+        DataError: nothing has that name.
+    """
+    if not path.exists():
+        raise _unreadable(path, "No such file or directory")
+
+
 def _rows(path: Path) -> Iterator[Placed]:
     if path.is_dir():
         return _saved_dataset(path)

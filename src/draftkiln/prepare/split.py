@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftkiln import durable
@@ -14,6 +13,7 @@ from draftkiln.prepare.conversation import Conversation
 from draftkiln.prepare.forms import Rules
 from draftkiln.prepare.outcome import Outcome, Refusal
 from draftkiln.prepare.rows import LeftOut, Source
+from draftkiln.recipe.files import path_of
 from draftkiln.recipe.model import HubData, PathData, SeveralData
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ def sources(data: Data) -> list[Source]:
     """
     source = data.source
     if isinstance(source, PathData):
-        return [Source(Path(source.path), source.weight)]
+        return [Source(path_of(source.path), source.weight)]
     if isinstance(source, SeveralData):
-        return [Source(Path(part.path), part.weight) for part in source.several]
+        return [Source(path_of(part.path), part.weight) for part in source.several]
     if isinstance(source, HubData):
         from draftkiln.prepare import hubdata
 

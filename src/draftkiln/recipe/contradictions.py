@@ -220,6 +220,21 @@ def _settings_of_muon(values: Values) -> Iterator[Contradiction]:
             )
 
 
+def _decay_of_muon(values: Values) -> Iterator[Contradiction]:
+    decay = values("train.muon_weight_decay")
+    if values("train.optimizer") != "muon" or decay is None:
+        return
+    name = "lr" if values("train.muon_lr") is None else "muon_lr"
+    taken = decay * values(f"train.{name}")
+    if taken >= 1:
+        yield Contradiction(
+            ("train", "muon_weight_decay"),
+            f"{decay:g} times the learning rate is {taken:g}",
+            "each step of Muon takes that share of the weights away: nothing is left of them",
+            f"lower it below {1 / values(f'train.{name}'):g}, or train.{name}; the usual decay is 0.1",
+        )
+
+
 def _sharded_alone(values: Values) -> Iterator[Contradiction]:
     if values("train.shard") and values("train.devices") == 1:
         yield Contradiction(
@@ -273,6 +288,7 @@ RULES: tuple[Callable[[Values], Iterator[Contradiction]], ...] = (
     _tokens_per_step,
     _steps_or_epochs,
     _settings_of_muon,
+    _decay_of_muon,
     _sharded_alone,
     _validated_samples,
     _dummy_weights,

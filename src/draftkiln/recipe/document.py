@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml
 
+from draftkiln import unicode
+
 Location = tuple[str | int, ...]
 """Way from the top of a document to a value: keys of mappings and positions in lists."""
 
@@ -75,7 +77,7 @@ def parse(text: str) -> Document:
     loader = _PlainLoader(text)
     document = Document(None)
     try:
-        node = loader.get_single_node()
+        node = _node(loader)
         if node is not None:
             document.lines[()] = node.start_mark.line + 1
             document.value = _plain(loader, node, (), document)
@@ -84,6 +86,14 @@ def parse(text: str) -> Document:
     finally:
         loader.dispose()
     return document
+
+
+def _node(loader: _PlainLoader) -> yaml.Node | None:
+    try:
+        return loader.get_single_node()
+    except (ValueError, OverflowError) as error:  # what PyYAML leaves to chr() and int()
+        what = "an escape or a number is beyond all that there are"
+        raise yaml.MarkedYAMLError(problem=what, problem_mark=loader.get_mark()) from error
 
 
 def _plain(loader: _PlainLoader, node: yaml.Node, where: Location, document: Document) -> Any:
@@ -104,7 +114,7 @@ def _plain(loader: _PlainLoader, node: yaml.Node, where: Location, document: Doc
         document.problems.append(
             Problem(where, line, f"tag {tag} is not allowed", "a recipe holds plain values", "remove the tag")
         )
-        return node.value
+        return unicode.without_halves(node.value)
     if node.tag.endswith(":float"):
         value = float(node.value)
         if not math.isfinite(value):
@@ -117,7 +127,17 @@ def _plain(loader: _PlainLoader, node: yaml.Node, where: Location, document: Doc
             Problem(where, line, f"a number of {len(node.value)} digits", fix="write a smaller one")
         )
         return 0
-    return loader.construct_object(node)
+    value = loader.construct_object(node)
+    return _text(value, where, line, document) if isinstance(value, str) else value
+
+
+def _text(text: str, where: Location, line: int, document: Document) -> str:
+    """A text that files can hold; half a character in it is a problem of its place."""
+    whole = unicode.joined(text)
+    if whole is None:
+        fix = "write the character itself, or both halves"
+        document.problems.append(Problem(where, line, "no file can hold this text", f"it has {unicode.HALF}", fix))
+    return unicode.without_halves(text) if whole is None else whole
 
 
 def _forced(loader: _PlainLoader, node: yaml.Node) -> bool:
@@ -133,8 +153,9 @@ def _mapping(loader: _PlainLoader, node: yaml.MappingNode, where: Location, docu
         if not isinstance(key_node, yaml.ScalarNode):
             document.problems.append(Problem(where, line, "a key is not a text", fix="write `key: value`"))
             continue
-        key = str(key_node.value)
+        key = unicode.without_halves(str(key_node.value))
         place = (*where, key)
+        _text(str(key_node.value), place, line, document)
         if key in values:
             first = document.lines[place]
             document.problems.append(

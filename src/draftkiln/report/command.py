@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from draftkiln import durable
 from draftkiln.errors import ExitCode
+from draftkiln.printable import printable
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
 FILE = "report.html"
 
@@ -30,8 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Write the page of a run and print where it lies."""
-    page = write(arguments.run, arguments.out)
+    page, damaged = write(arguments.run, arguments.out)
     print(f"report: {page} ({page.stat().st_size / 1e3:.0f} kB)")
+    tell(damaged)
     if arguments.open == "browser":
         import webbrowser
 
@@ -39,8 +43,14 @@ def main(arguments: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def write(run: Path, out: Path | None = None) -> Path:
-    """Write the page of the run directory `run` and give its path.
+def tell(damaged: Mapping[str, str]) -> None:
+    """Name damaged files on the terminal; the page has them too."""
+    for file, why in damaged.items():
+        print(f"report: {printable(file)} is damaged: {printable(why)}", file=sys.stderr)
+
+
+def write(run: Path, out: Path | None = None) -> tuple[Path, dict[str, str]]:
+    """Write the page of the run directory `run`; gives its path, and what is wrong with damaged files, by their path.
 
     A page inside the run links to the run's files; one elsewhere goes without, as it may be sent to others.
 
@@ -57,4 +67,4 @@ def write(run: Path, out: Path | None = None) -> Path:
     above = quote(os.path.relpath(run.resolve(), page.absolute().parent.resolve()))
     linked = ("" if above == "." else f"{above}/") if inside else None
     durable.write_text(page, render(records, linked))
-    return page
+    return page, {str(run / file): why for file, why in sorted(records.damaged.items())}

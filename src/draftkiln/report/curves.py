@@ -23,7 +23,8 @@ def extraction_rate(records: Records) -> Iterator[Content]:
     """Tokens a second over the time since extraction began; a new start is a line of its own."""
     began, starts = _starts(records)
     if not starts:
-        yield element("p", "The log of this run holds no rates over time.", class_="absent")
+        why = "is damaged" if LOG in records.damaged else "holds no rates over time"
+        yield element("p", f"The log of this run {why}.", class_="absent")
         return
     longest = starts[-1][-1][1]["at"] - began
     unit, size = ("hours", 3600) if longest > 7200 else ("minutes", 60) if longest > 120 else ("seconds", 1)  # noqa: PLR2004 - readable numbers
@@ -38,9 +39,9 @@ def extraction_rate(records: Records) -> Iterator[Content]:
     ]
     rows = [
         [
-            show.number(records.value(LOG, number, "samples"), show.count),
-            show.number(records.value(LOG, number, "tokens"), show.count),
-            show.number(records.value(LOG, number, "tokens_per_second")),
+            show.number(records.number(LOG, number, "samples"), show.count),
+            show.number(records.number(LOG, number, "tokens"), show.count),
+            show.number(records.number(LOG, number, "tokens_per_second")),
         ]
         for number, _ in _some([pair for start in starts for pair in start])
     ]
@@ -66,6 +67,9 @@ def _starts(records: Records) -> tuple[float, list[list[tuple[int, dict[str, Any
 def learning(records: Records) -> Iterator[Content]:
     """Loss, accuracy by draft token, and rate over the steps."""
     lines = list(records.numbered(CURVE))
+    for number, _ in lines:
+        for key in ("step", "loss", "tokens_per_second"):
+            records.number(CURVE, number, key)
     steps = {
         line["step"]: (number, line)
         for number, line in lines
@@ -115,10 +119,10 @@ def _numbers(records: Records, lines: Sequence[tuple[int, dict[str, Any]]], what
     rows = []
     for number, line in lines:
         shares = line.get("accuracy") if isinstance(line.get("accuracy"), list) else []
-        row = [show.number(records.value(CURVE, number, "step"), show.count)]
-        row.append(show.number(records.value(CURVE, number, "loss")))
+        row = [show.number(records.number(CURVE, number, "step"), show.count)]
+        row.append(show.number(records.number(CURVE, number, "loss")))
         row += [
-            show.number(records.value(CURVE, number, "accuracy", place), show.percent)
+            show.number(records.number(CURVE, number, "accuracy", place), show.percent)
             for place in range(len(shares or []))
         ]
         rows.append(row)

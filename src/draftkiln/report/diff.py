@@ -108,7 +108,7 @@ def _run(records: Records) -> dict[str, Any]:
     found = records.at("run.json")
     if isinstance(found, dict):
         return found
-    return {"record": f"{records.path / 'run.json'}: {records.unreadable.get('run.json', 'no record of a run')}"}
+    return {"record": f"{records.path / 'run.json'}: {records.damaged.get('run.json', 'no record of a run')}"}
 
 
 def _record(records: Records, stage: str) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def _record(records: Records, stage: str) -> dict[str, Any]:
                 "results": records.mapping(file, "results"),
             }
         if (records.path / file).exists():
-            why = records.unreadable.get(file, "it holds no record of a stage")
+            why = records.damaged.get(file, "it is no file")
             return {"state": f"unreadable: {records.path / file}: {why}", "inputs": {}, "results": {}}
     return {"state": "not begun", "inputs": {}, "results": {}}
 

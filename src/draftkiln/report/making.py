@@ -24,15 +24,16 @@ _RESULTS = ("results",)
 
 _DATA = {"samples": show.count, "tokens": show.count, "trained_tokens": show.count,
          "distinct_trained_tokens": show.count, "held_out": show.count, "refused": show.count}  # fmt: skip
-_STORED = {"layer_ids": show.plain, "dtype": show.plain, "computed_in": show.plain, "hidden_size": show.count,
-           "norm_state": show.plain, "layout": show.plain, "checksum": show.plain}  # fmt: skip
+_STORED = {"layer_ids": None, "dtype": None, "computed_in": None, "hidden_size": show.count, "norm_state": None,
+           "layout": None, "checksum": None}  # fmt: skip
 _EXTRACTED = {"samples": show.count, "tokens": show.count, "tokens_per_second": show.plain,
               "engine_start_seconds": show.duration, "seconds": show.duration}  # fmt: skip
 _AGREEMENT = {"layer": show.count, "index": show.count, "row": show.count, "min_cosine": show.fine,
               "median_cosine": show.fine, "nearest": show.fine, "argmax": show.fine}  # fmt: skip
 _TRAINED = {"steps": show.count, "epochs": show.count, "tokens": show.count, "loss_first": show.plain,
             "loss_last": show.plain, "validation_loss": show.plain, "seconds_per_step": show.plain,
-            "draft_vocab_size": show.count, "device": show.plain, "devices": show.count}  # fmt: skip
+            "draft_vocab_size": show.count, "device": None, "devices": show.count}  # fmt: skip
+_ANSWERED = ("index", "same", "rows")
 _NORMS = ("norm_min", "norm_median", "norm_max")
 
 
@@ -42,9 +43,9 @@ def data(records: Records, view: StageView) -> Iterator[Content]:
     rows = show.facts(records, view.file, _RESULTS, _DATA)
     lengths = show.facts(records, report, ("length",), dict.fromkeys(("min", "median", "max"), show.count))
     rows += [(f"tokens of a sample, {name}", content) for name, content in lengths]
-    rows += show.facts(records, report, (), dict.fromkeys(("mask_proved_by", "end_of_turn", "tokenizer"), show.plain))
+    rows += show.facts(records, report, (), dict.fromkeys(("mask_proved_by", "end_of_turn", "tokenizer")))
     for reason in records.mapping(report, "refused_by_reason"):
-        refused = records.value(report, "refused_by_reason", reason)
+        refused = records.number(report, "refused_by_reason", reason)
         rows += [(f"refused: {reason}", show.number(refused, show.count))]
     if rows:
         yield show.pairs(rows)
@@ -71,11 +72,13 @@ def _lengths(records: Records) -> Iterator[Content]:
 def sample_lengths(records: Records) -> dict[int, int]:
     """Tokens of each extracted sample, by index, as the manifest's receipts say."""
     found: dict[int, int] = {}
-    for _, line in records.numbered(MANIFEST):
+    for number, line in records.numbered(MANIFEST):
         for index in line["withdrawn"] if isinstance(line.get("withdrawn"), list) else ():
             found.pop(index, None)
         if isinstance(line.get("rows"), int) and isinstance(line.get("index"), int):
             found[line["index"]] = line["rows"]
+        elif number and "withdrawn" not in line:
+            records.doubt(MANIFEST, f"line {number + 1} is no receipt of a sample")
     return found
 
 
@@ -95,7 +98,8 @@ def extraction(records: Records, view: StageView) -> Iterator[Content]:
         rows += show.facts(records, view.file, _RESULTS, _EXTRACTED)
     else:
         durable = len(sample_lengths(records))
-        rows.append(("samples durable so far", show.derived(durable, f"count of receipts in {MANIFEST}")))
+        if MANIFEST not in records.damaged:
+            rows.append(("samples durable so far", show.derived(durable, f"count of receipts in {MANIFEST}")))
     yield show.pairs(rows)
     yield from curves.extraction_rate(records)
 
@@ -104,6 +108,11 @@ def states(records: Records) -> Iterator[Content]:
     """How large the rows of each layer are, and how alike the layers."""
     layers = records.sequence(REPORT, "states", "layers")
     cosines = records.sequence(REPORT, "states", "cosines")
+    if layers and not _is_profile(layers, cosines):
+        records.doubt(REPORT, "'states' holds something else than numbers, as many for each layer")
+    if REPORT in records.damaged:
+        yield element("p", "Not known: ", element("code", REPORT), " is damaged.", class_="absent")
+        return
     if not layers or not _is_profile(layers, cosines):
         yield element("p", "Not recorded in this run: ", element("code", "draftkiln validate"), " writes them.",
                       class_="absent")  # fmt: skip
@@ -113,7 +122,7 @@ def states(records: Records) -> Iterator[Content]:
     table = show.table(
         ["layer", "least", "median", "largest"],
         [
-            [show.number(records.value(REPORT, "states", "layers", place, key)) for key in ("layer", *_NORMS)]
+            [show.number(records.number(REPORT, "states", "layers", place, key)) for key in ("layer", *_NORMS)]
             for place in range(len(names))
         ],
     )
@@ -123,7 +132,7 @@ def states(records: Records) -> Iterator[Content]:
         charts.grid(names, cosines, "cosine between layers"),
         "Mean cosine between two layers of a token. Captured layers that are almost the same say the same thing twice.",
     )
-    looked = [show.number(records.value(REPORT, "states", key), show.count) for key in ("samples", "rows")]
+    looked = [show.number(records.number(REPORT, "states", key), show.count) for key in ("samples", "rows")]
     yield element("p", "Measured on ", looked[0], " samples, ", looked[1], " tokens.")
 
 
@@ -142,8 +151,8 @@ def validation(records: Records, view: StageView) -> Iterator[Content]:
     if checks:
         yield element("ul", [element("li", "✓ ", show.as_text(check)) for check in checks], class_="checks")
     rows = [
-        [show.number(records.value(REPORT, "agreements", worst, key), form) for key, form in _AGREEMENT.items()]
-        for worst in _worst(records.sequence(REPORT, "agreements"))
+        [show.number(records.number(REPORT, "agreements", worst, key), form) for key, form in _AGREEMENT.items()]
+        for worst in _worst(records)
     ]
     if rows:
         words = element("p", "The worst sample of each layer beside Hugging Face transformers on the same weights:")
@@ -152,18 +161,21 @@ def validation(records: Records, view: StageView) -> Iterator[Content]:
     answers = records.sequence(REPORT, "answers")
     if answers:
         rows = [
-            [show.number(records.value(REPORT, "answers", place, key), show.count) for key in ("index", "same", "rows")]
+            [show.number(records.number(REPORT, "answers", place, key), show.count) for key in _ANSWERED]
             for place in range(len(answers))
         ]
         yield show.details("Beside what the engine itself said next", show.table(["sample", "same", "tokens"], rows))
 
 
-def _worst(agreements: list[Any]) -> list[int]:
+def _worst(records: Records) -> list[int]:
     """Place of the comparison with the least cosine, for each layer."""
+    agreements = records.sequence(REPORT, "agreements")
     places: dict[str, list[int]] = defaultdict(list)
     for place, agreement in enumerate(agreements):
         if isinstance(agreement, dict) and show.finite(agreement.get("min_cosine")):
             places[str(agreement.get("layer"))].append(place)
+        else:
+            records.doubt(REPORT, f"agreements.{place} has no number 'min_cosine'")
     return [min(several, key=lambda place: float(agreements[place]["min_cosine"])) for several in places.values()]
 
 
@@ -171,7 +183,7 @@ def training(records: Records, view: StageView) -> Iterator[Content]:
     """Loss and accuracy, and the settings."""
     rows = show.facts(records, view.file, _RESULTS, _TRAINED)
     for place in range(len(records.sequence(view.file, "results", "validation_accuracy"))):
-        found = records.value(view.file, "results", "validation_accuracy", place)
+        found = records.number(view.file, "results", "validation_accuracy", place)
         rows.append((f"validation accuracy, draft token {place + 1}", show.number(found, show.percent)))
     if rows:
         yield show.pairs(rows)

@@ -24,9 +24,9 @@ _SIZES = {"hidden_size": show.count, "intermediate_size": show.count, "num_atten
           "num_key_value_heads": show.count, "head_dim": show.count, "vocab_size": show.count}  # fmt: skip
 _MEASURED = {"acceptance_length": show.exact, "num_draft_tokens": show.count, "prompts": show.count,
              "answers": show.count, "drafts": show.count, "accepted": show.count, "tokens": show.count,
-             "tokens_per_second": show.plain, "tokens_per_second_alone": show.plain, "lossless": show.plain,
-             "unigram_length": show.plain, "vllm": show.plain, "dtype": show.plain, "sampling": show.plain,
-             "trained_on": show.plain}  # fmt: skip
+             "tokens_per_second": show.plain, "tokens_per_second_alone": show.plain, "lossless": None,
+             "unigram_length": show.plain, "vllm": None, "dtype": None, "sampling": None,
+             "trained_on": None}  # fmt: skip
 _NAMES = {
     "lossless": "output equal to the target alone",
     "unigram length": "always the most frequent token would reach",
@@ -35,14 +35,14 @@ _NAMES = {
 
 def draft(records: Records, view: StageView) -> Iterator[Content]:
     """What was exported."""
-    rows = show.facts(records, view.file, ("results",), {"parameters": show.count, "layer_ids": show.plain})
-    rows += show.facts(records, CONFIG, (), dict.fromkeys(_FLAGS, show.plain))
+    rows = show.facts(records, view.file, ("results",), {"parameters": show.count, "layer_ids": None})
+    rows += show.facts(records, CONFIG, (), dict.fromkeys(_FLAGS))
     rows += show.facts(records, CONFIG, ("transformer_layer_config",), _SIZES)
     rows += show.facts(records, CONFIG, (), {"draft_vocab_size": show.count})
     for layout in records.mapping(view.file, "results", "weights_sha256"):
         found = stages.result(records, view, "weights_sha256", layout)
         rows.append((f"weights for {layout}, sha256", show.digest(found)))
-    rows += show.facts(records, view.file, ("results",), {"sglang_refused": show.plain})
+    rows += show.facts(records, view.file, ("results",), {"sglang_refused": None})
     if rows:
         yield show.pairs(rows)
 
@@ -56,7 +56,7 @@ def acceptance(records: Records) -> Iterator[Content]:
         yield element("p", "Answers changed when the draft was used:", class_="bad")
         keys = ("prompt", "turn", "position")
         yield show.table(list(keys), [
-            [show.number(records.value(RESULT, "divergences", place, key), show.count) for key in keys]
+            [show.number(records.number(RESULT, "divergences", place, key), show.count) for key in keys]
             for place in range(min(len(differ), _MOST_SHOWN))
         ])  # fmt: skip
     yield from _positions(records)
@@ -66,6 +66,8 @@ def acceptance(records: Records) -> Iterator[Content]:
 
 def _positions(records: Records) -> Iterator[Content]:
     shares = records.sequence(RESULT, "acceptance_per_position")
+    for place in range(len(shares)):
+        records.number(RESULT, "acceptance_per_position", place)
     if not shares or not all(show.finite(share) for share in shares):
         return
     beside = published.beside(target_repository(records), records.at(RESULT, "num_draft_tokens"))
@@ -76,7 +78,7 @@ def _positions(records: Records) -> Iterator[Content]:
         labels, groups, "acceptance by position", "draft tokens 1 to k all accepted", "share", y_high=1.0
     )
     table = show.table(["draft token", "share of drafts"], [
-        [str(place + 1), show.number(records.value(RESULT, "acceptance_per_position", place), show.percent)]
+        [str(place + 1), show.number(records.number(RESULT, "acceptance_per_position", place), show.percent)]
         for place in range(len(shares))
     ])  # fmt: skip
     yield show.figure(picture, "Share of drafts whose tokens 1 to k were all accepted.", table)
@@ -86,7 +88,7 @@ def _positions(records: Records) -> Iterator[Content]:
     own: list[Content] = [
         "this draft",
         "held-out prompts of this run",
-        show.number(records.value(RESULT, "acceptance_length"), show.exact),
+        show.number(records.number(RESULT, "acceptance_length"), show.exact),
     ]
     rows: list[list[Content]] = [[*own, ""]]
     rows += [
@@ -104,15 +106,16 @@ def _sets(records: Records) -> Iterator[Content]:
     if len(records.sequence(RESULT, "sets")) < 2:  # noqa: PLR2004 - the first is told above
         return
     columns = {"prompts": show.count, "answers": show.count, "acceptance_length": show.exact,
-               "tokens_per_second": show.plain, "tokens_per_second_alone": show.plain, "unigram_length": show.plain,
-               "lossless": show.plain}  # fmt: skip
+               "tokens_per_second": show.plain, "tokens_per_second_alone": show.plain,
+               "unigram_length": show.plain}  # fmt: skip
     rows = []
     for place in range(len(records.sequence(RESULT, "sets"))):
         row = [show.text(records.value(RESULT, "sets", place, "set"))]
-        row.append(show.number(records.value(RESULT, "sets", place, "sampling", "temperature")))
-        row += [show.number(records.value(RESULT, "sets", place, key), form) for key, form in columns.items()]
+        row.append(show.number(records.number(RESULT, "sets", place, "sampling", "temperature")))
+        row += [show.number(records.number(RESULT, "sets", place, key), form) for key, form in columns.items()]
+        row.append(show.text(records.value(RESULT, "sets", place, "lossless")))
         shares = records.sequence(RESULT, "sets", place, "acceptance_per_position")
-        each = (records.value(RESULT, "sets", place, "acceptance_per_position", at) for at in range(len(shares)))
+        each = (records.number(RESULT, "sets", place, "acceptance_per_position", at) for at in range(len(shares)))
         rows.append([*row, [[show.number(share, show.percent), " "] for share in each]])
     head = [
         "set",
@@ -144,10 +147,10 @@ def _others(records: Records) -> Iterator[Content]:
     rows: list[list[Content]] = []
     for folder in sorted((records.path / "evaluate").glob("other-*")):
         file = f"evaluate/{folder.name}/result.json"
-        found: Any = records.value(file, "acceptance_length")
+        found: Any = records.number(file, "acceptance_length")
         if found:
             rows.append([show.digest(records.value(file, "draft_sha256"), 12), show.number(found, show.exact),
-                         show.number(records.value(file, "prompts"), show.count)])  # fmt: skip
+                         show.number(records.number(file, "prompts"), show.count)])  # fmt: skip
     if rows:
         yield element("h3", "Other drafts on this target")
         yield show.table(["weights, sha256", "acceptance length", "prompts"], rows)

@@ -45,6 +45,7 @@ def render(records: Records, linked: str | None = None) -> str:
         "header",
         element("h1", show.text(records.value("run.json", "recipe"))),
         element("p", _state(views), class_="lead"),
+        element("div", _damaged(records)) if records.damaged else None,
         element("nav", links),
     )
     sections = [element("section", element("h2", title), body, id=anchor) for anchor, title, body in parts]
@@ -60,18 +61,18 @@ def _parts(
     """Anchor, title and content of each section."""
     prepare, extract, validate, train, export, evaluate = views
     yield "run", "The run", _overview(records, views)
-    yield "data", "Data", _of(prepare, making.data(records, prepare))
+    yield "data", "Data", _of(records, prepare, making.data(records, prepare))
     yield "states", "Hidden states", [
-        *_of(extract, making.extraction(records, extract)),
+        *_of(records, extract, making.extraction(records, extract)),
         element("h3", "Layers"), element("div", list(making.states(records)), class_="flow"),
     ]  # fmt: skip
-    yield "checks", "Checks", _of(validate, making.validation(records, validate))
-    yield "training", "Training", _of(train, making.training(records, train))
-    yield "draft", "Draft", _of(export, outcome.draft(records, export))
-    yield "acceptance", "Acceptance", _of(evaluate, outcome.acceptance(records))
+    yield "checks", "Checks", _of(records, validate, making.validation(records, validate))
+    yield "training", "Training", _of(records, train, making.training(records, train))
+    yield "draft", "Draft", _of(records, export, outcome.draft(records, export))
+    yield "acceptance", "Acceptance", _of(records, evaluate, outcome.acceptance(records))
     yield "provenance", "Provenance", list(provenance.chain(records, views))
     details = [provenance.stage_details(records, view, linked) for view in views]
-    yield "records", "All that is recorded", [*details, *_unreadable(records)]
+    yield "records", "All that is recorded", [*details, *_damaged(records)]
 
 
 def _state(views: Sequence[StageView]) -> Content:
@@ -109,32 +110,36 @@ def _reads(records: Records, view: StageView) -> Content:
 def _highlights(records: Records, views: Sequence[StageView]) -> Iterator[tuple[str, Content]]:
     by_name = {view.name: view for view in views}
     wanted: tuple[tuple[str, Value | None, Callable[[float], str]], ...] = (
-        ("acceptance length", records.value(outcome.RESULT, "acceptance_length"), show.exact),
-        ("least cosine to transformers", stages.result(records, by_name["validate"], "min_cosine"), show.fine),
-        ("loss after the last step", stages.result(records, by_name["train"], "loss_last"), show.plain),
-        ("samples", stages.result(records, by_name["prepare"], "samples"), show.count),
-        ("tokens", stages.result(records, by_name["prepare"], "tokens"), show.count),
-        ("tokens a second, extraction", stages.result(records, by_name["extract"], "tokens_per_second"), show.plain),
+        ("acceptance length", records.number(outcome.RESULT, "acceptance_length"), show.exact),
+        ("least cosine to transformers", stages.number(records, by_name["validate"], "min_cosine"), show.fine),
+        ("loss after the last step", stages.number(records, by_name["train"], "loss_last"), show.plain),
+        ("samples", stages.number(records, by_name["prepare"], "samples"), show.count),
+        ("tokens", stages.number(records, by_name["prepare"], "tokens"), show.count),
+        ("tokens a second, extraction", stages.number(records, by_name["extract"], "tokens_per_second"), show.plain),
     )
     yield from ((label, show.number(found, form)) for label, found, form in wanted if found is not None)
-    taken = [stages.result(records, view, "stage_seconds") for view in views]
+    taken = [stages.number(records, view, "stage_seconds") for view in views]
     seconds = sum(found.value for found in taken if found and isinstance(found.value, int | float))
     if seconds:
         yield "in stages that are done", show.derived(seconds, "sum of stage_seconds", show.duration)
 
 
-def _of(view: StageView, content: Iterable[Content]) -> list[Content]:
-    """A section's content, with what is missing said first."""
+def _of(records: Records, view: StageView, content: Iterable[Content]) -> list[Content]:
+    """A section's content, with what is missing or damaged said first."""
+    shown = element("div", list(content), class_="flow")  # first: it reads the files
+    damaged = _damaged(records, f"{view.name}/", f"logs/{view.name}.")
     if view.state == stages.DONE:
-        return [element("div", list(content), class_="flow")]
-    said: list[Content] = [element("p", f"Stage {view.name} is {view.state}.", class_="absent")]
+        return [*damaged, shown]
+    said: list[Content] = [element("p", f"Stage {view.name} is {view.state}.", class_="absent"), *damaged]
     if view.failure is not None:
         said += [element("p", "It stopped with:"), element("pre", show.text(view.failure), class_="bad")]
-    return [*said, element("div", list(content), class_="flow") if view.state != stages.MISSING else None]
+    return [*said, shown if view.state != stages.MISSING else None]
 
 
-def _unreadable(records: Records) -> list[Element]:
+def _damaged(records: Records, *beginnings: str) -> list[Element]:
+    """A line for each damaged file, or each whose name has one of these beginnings."""
     return [
-        element("p", element("code", file), f" cannot be read: {why}", class_="bad")
-        for file, why in sorted(records.unreadable.items())
+        element("p", element("code", file), f" is damaged: {why}", class_="bad")
+        for file, why in sorted(records.damaged.items())
+        if not beginnings or file.startswith(beginnings)
     ]

@@ -43,7 +43,8 @@ def _stage(records: Records, view: StageView, top: float) -> Iterator[Element]:
     took = f" in {show.duration(seconds.value)}" if seconds and isinstance(seconds.value, int | float) else ""
     yield _text(f"{mark}{took}", _WIDTH - 14, top + 23, "end", seconds, f"state {state}")
     stack = stages.entry(records, view, "stack")
-    below = show.as_text(stack.value) if stack else "nothing of it lies in the run directory"
+    nothing = "its record is damaged" if view.state == stages.UNREADABLE else "nothing of it lies in the run directory"
+    below = show.as_text(stack.value) if stack else nothing
     yield _text(below, 14, top + 43, "start", stack, "small")
 
 

@@ -47,13 +47,13 @@ def _links(records: Records, views: Sequence[StageView]) -> Iterator[list[Conten
     prepare = by_name["prepare"]
     rows = [("source", show.text(stages.entry(records, prepare, "recipe.data", "source")))]
     rows += _hashes(records, prepare, "inputs", ("data_sha256",))
-    for name in stages.inputs(records, prepare).get("tokenizer", {}):
+    for name in records.mapping(prepare.file, "inputs", "tokenizer"):
         rows.append((f"{name}, sha256", show.digest(stages.entry(records, prepare, "tokenizer", name))))
     rows += _hashes(records, prepare, "results", ("dataset_sha256", "held_out_sha256"))
     yield _link("Data", rows)
     head = "extract/manifest.jsonl"
     told = ("stack", "layer_ids", "dtype", "computed_in", "norm_state")
-    rows = show.facts(records, head, (0,), dict.fromkeys(told, show.plain))
+    rows = show.facts(records, head, (0,), dict.fromkeys(told))
     if found := records.value(head, 0, "patched_wheel_sha256"):
         rows.append(("patched wheel, sha256", show.digest(found)))
     yield _link("Hidden states", rows)
@@ -65,7 +65,7 @@ def _links(records: Records, views: Sequence[StageView]) -> Iterator[list[Conten
     result = "evaluate/result.json"
     rows = [(_of_hash(name), show.digest(found)) for name in ("draft_sha256", "draft_config_sha256", "prompts_sha256")
             if (found := records.value(result, name))]  # fmt: skip
-    if found := records.value(result, "acceptance_length"):
+    if found := records.number(result, "acceptance_length"):
         rows.append(("acceptance length", show.number(found, show.exact)))
     yield _link("Acceptance", rows)
 
@@ -85,7 +85,7 @@ def _of_hash(key: str) -> str:
 
 def _link(name: str, rows: Sequence[Row]) -> list[Content]:
     if not rows:
-        return [element("h3", name), element("p", "nothing of it is recorded yet", class_="absent")]
+        return [element("h3", name), element("p", "nothing of it can be told yet", class_="absent")]
     return [element("h3", name), show.pairs(rows)]
 
 
@@ -176,7 +176,7 @@ def stage_details(records: Records, view: StageView, linked: str | None) -> Elem
     files = records.mapping(view.file, "files")
     if files:
         rows = [
-            [_file(records, name, linked), show.number(records.value(view.file, "files", name), show.count)]
+            [_file(records, name, linked), show.number(records.number(view.file, "files", name), show.count)]
             for name in files
         ]
         body += [element("h4", "files"), show.table(["file", "bytes"], rows)]

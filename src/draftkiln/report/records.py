@@ -35,11 +35,11 @@ class Records:
 
     Attributes:
         path: of the run directory.
-        unreadable: what is wrong with files that are there and cannot be read, by their name.
+        damaged: what is wrong with files that are there, by their name; the values of one that is no record are none.
     """
 
     path: Path
-    unreadable: dict[str, str] = field(default_factory=dict)
+    damaged: dict[str, str] = field(default_factory=dict)
     _documents: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -72,6 +72,13 @@ class Records:
         found = self.at(file, *keys)
         return None if found is None else Value(found, f"{file}#{pointer(keys)}")
 
+    def number(self, file: str, *keys: str | int) -> Value | None:
+        """The same of a number; it is noted where something else stands in its place."""
+        found = self.value(file, *keys)
+        if found is not None and (isinstance(found.value, bool) or not isinstance(found.value, int | float)):
+            self.doubt(file, f"{'.'.join(map(str, keys))} is {kind(found.value)}, not a number")
+        return found
+
     def mapping(self, file: str, *keys: str | int) -> dict[str, Any]:
         """The object at `keys`; an empty one where there is none."""
         found = self.at(file, *keys)
@@ -96,12 +103,43 @@ class Records:
     def _read(self, file: str) -> Any:
         try:
             text = (self.path / file).read_text(encoding="utf-8")
-            return _lines(text) if file.endswith(".jsonl") else json.loads(text)
+            value = _lines(text) if file.endswith(".jsonl") else json.loads(text)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
-            self.unreadable[file] = f"{type(error).__name__}: {error}"
+            self.damaged[file] = f"{type(error).__name__}: {error}"
             return None
+        if file.endswith(".jsonl"):
+            odd = next((place for place, line in enumerate(value, 1) if not isinstance(line, dict | None)), None)
+            if odd is not None:
+                self.doubt(file, f"line {odd} is {kind(value[odd - 1])}, not an object")
+            return value
+        why = _no_record(value, file.rpartition("/")[2])
+        if why:
+            self.damaged[file] = why
+        return None if why else value
+
+    def doubt(self, file: str, why: str) -> None:
+        """Note that something in a file is not what it must be; the first such thing is told."""
+        self.damaged.setdefault(file, why)
+
+
+def _no_record(value: Any, name: str) -> str:
+    """Why the JSON of a file is not what every reader of it needs; an empty text where it is."""
+    if not isinstance(value, dict):
+        return f"it holds {kind(value)}, not an object"
+    needed = {STAGE_FILE: ("inputs", "results"), BEGUN_FILE: ("inputs",)}.get(name, ())
+    parts = [*needed, *(["files"] if needed and "files" in value else [])]
+    wrong = [part for part in parts if not isinstance(value.get(part), dict)]
+    return "; ".join(f"{part!r} is {kind(value.get(part))}, not an object" for part in wrong)
+
+
+def kind(value: Any) -> str:
+    """What a JSON value is, in words."""
+    if value is None:
+        return "nothing"
+    words = ((dict, "an object"), (list, "a list"), (str, "a text"), (bool, "true or false"))
+    return next((word for type_, word in words if isinstance(value, type_)), "a number")
 
 
 def pointer(keys: tuple[str | int, ...]) -> str:
@@ -113,10 +151,17 @@ def _lines(text: str) -> list[Any]:
     """Values of JSON lines; a last line that a crash cut short is left out."""
     lines = text.split("\n")
     torn = lines.pop()
-    values = [json.loads(line) if line.strip() else None for line in lines]
+    values = [_line(line, number) if line.strip() else None for number, line in enumerate(lines, 1)]
     if torn.strip():
         try:
             values.append(json.loads(torn))
         except ValueError:
             values.append(None)
     return values
+
+
+def _line(line: str, number: int) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"line {number}: {error}") from error

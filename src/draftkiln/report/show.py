@@ -75,13 +75,14 @@ def finite(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
 
 
-def facts(records: Records, file: str, keys: Keys, wanted: Mapping[str, Form]) -> list[Row]:
-    """Rows of those values below `keys` of a file that are there, each with how it is shown."""
-    return [
-        (key.replace("_", " "), number(found, form))
-        for key, form in wanted.items()
-        if (found := records.value(file, *keys, key)) is not None
-    ]
+def facts(records: Records, file: str, keys: Keys, wanted: Mapping[str, Form | None]) -> list[Row]:
+    """Rows of those values below `keys` of a file that are there, each with how its number is shown; None: a text."""
+    rows: list[Row] = []
+    for key, form in wanted.items():
+        found = records.value(file, *keys, key) if form is None else records.number(file, *keys, key)
+        if found is not None:
+            rows.append((key.replace("_", " "), text(found) if form is None else number(found, form)))
+    return rows
 
 
 def derived(value: float, how: str, form: Form = count) -> Element:

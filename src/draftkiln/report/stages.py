@@ -70,14 +70,13 @@ def _view(records: Records, stage: str) -> StageView:
         if isinstance(records.at(file, "inputs"), dict):
             return StageView(stage, state, file, failure if state == BEGUN else None)
         if (records.path / file).exists():
-            records.unreadable.setdefault(file, "it holds no record of a stage")
             return StageView(stage, UNREADABLE, file, failure)
     return StageView(stage, MISSING, "", failure)
 
 
 def checks(records: Records, found: list[StageView]) -> Iterator[Check]:
     """Every place where a stage's record names what an earlier stage made."""
-    files = {view.name: view.file for view in found if view.file}
+    files = {view.name: view.file for view in found if view.state in {DONE, BEGUN}}
     for stage, file in files.items():
         for key in records.mapping(file, "inputs"):
             left = records.value(file, "inputs", key)
@@ -113,6 +112,11 @@ def _same(records: Records, what: str, left: Value, file: str, keys: tuple[str, 
 def result(records: Records, view: StageView, *keys: str) -> Value | None:
     """A result of a stage that is done."""
     return records.value(view.file, "results", *keys) if view.state == DONE else None
+
+
+def number(records: Records, view: StageView, key: str) -> Value | None:
+    """A result that is a number, of a stage that is done."""
+    return records.number(view.file, "results", key) if view.state == DONE else None
 
 
 def entry(records: Records, view: StageView, *keys: str) -> Value | None:

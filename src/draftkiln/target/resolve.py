@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftkiln import cache, durable
 from draftkiln.errors import TargetError
 from draftkiln.lock import held
+from draftkiln.recipe.files import path_of
 from draftkiln.recipe.model import FetchTarget, HubTarget, MakeTarget, PathTarget
 from draftkiln.target import record
 from draftkiln.target.shape import GENERATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     Source = MakeTarget | FetchTarget | HubTarget | PathTarget
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 def location(source: Source, root: Path | None = None) -> Path:
     """Directory of a target: a path as it is, everything else `<root>/<name>-<hash of its source>`."""
     if isinstance(source, PathTarget):
-        return Path(source.path).expanduser()
+        return path_of(source.path)
     identity = source.model_dump() | ({"generation": GENERATION} if isinstance(source, MakeTarget) else {})
     return (root or cache.root() / "targets") / f"{_name(source)}-{durable.sha256_json(identity)[:12]}"
 

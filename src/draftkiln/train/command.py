@@ -16,6 +16,7 @@ from draftkiln.errors import TrainingError
 from draftkiln.extract import manifest
 from draftkiln.extract.signals import Ending, StoppedError
 from draftkiln.prepare import tokencount, tokenizer
+from draftkiln.recipe.model import PathDraft
 from draftkiln.target.facts import text_config
 from draftkiln.train import (
     curve,
@@ -55,12 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run the stage."""
-    return stage.run("train", arguments, _train, error=TrainingError, read=_read)
+    return stage.run("train", arguments, _train, error=TrainingError, read=read)
 
 
-def _read(recipe: Recipe, _target: Path) -> dict[str, Any]:
-    """Hashes of what the stage reads besides the run directory."""
-    folder = _draft_folder(recipe)
+def read(recipe: Recipe, _target: Path, *, fetch: bool = True) -> dict[str, Any]:
+    """Hashes of what the stage reads besides the run directory; without `fetch` none of a draft on the Hub."""
+    folder = _draft_folder(recipe) if fetch or isinstance(recipe.train.init_from, PathDraft) else None
     return {"init_from": warmstart.hashes(warmstart.read(folder))} if folder else {}
 
 

@@ -9,6 +9,7 @@ from draftkiln import durable, layers
 from draftkiln.errors import ProblemsError, RunDirectoryError, TrainingError
 from draftkiln.export import check, layout, reading
 from draftkiln.extract import samples
+from draftkiln.recipe.files import path_of
 from draftkiln.recipe.model import HubDraft, HubTarget
 from draftkiln.rundir import read_json
 from draftkiln.train import verifier
@@ -82,7 +83,7 @@ def folder(source: PathDraft | HubDraft, working: Path, drafts: Path, token: str
         token: for the Hub.
     """
     if not isinstance(source, HubDraft):
-        return working / source.path
+        return working / path_of(source.path)
     from draftkiln.lock import held
     from draftkiln.target.hub import fetch_revision
     from draftkiln.target.record import NAME

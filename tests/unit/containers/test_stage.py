@@ -6,11 +6,14 @@ import pytest
 from packaging.version import Version
 
 from draftkiln import cli
+from draftkiln import stage as draftkiln_stage
 from draftkiln.containers import stage
 from draftkiln.containers.engine import Engine, Kind
 from draftkiln.containers.launch import Gpus, Launch, Mount, run_line
 from draftkiln.containers.stage import Wishes
 from draftkiln.errors import ExitCode, RunDirectoryError
+from draftkiln.recipe.load import load
+from draftkiln.stack.model import read
 
 RECIPE = """\
 schema_version: 1
@@ -146,6 +149,37 @@ def test_dry_run_prints_the_line_and_runs_nothing(recipe, tmp_path, stub, capsys
     assert not (tmp_path / "run").exists()
 
 
+def test_a_dry_run_says_what_the_stage_would_do_in_its_run_directory(recipe, tmp_path, stub, capsys):
+    stub("podman")
+    words = ["image", "stage", "extract", "--recipe", str(recipe()), "--run", str(tmp_path / "run"), "--dry-run"]
+    assert cli.main(words) == ExitCode.OK
+    assert capsys.readouterr().err == "extract: needs prepare first\n"
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text('{"schema_version": 1, "recipe": "large"}')
+    assert cli.main(words) == ExitCode.RUN_DIRECTORY
+    told = capsys.readouterr()
+    assert "recipe: 'large' there, 'small' now" in told.err
+    assert told.out == ""
+
+
+def test_a_dry_run_of_a_shard_does_not_ask_the_recipe_for_it(recipe, tmp_path, stub, capsys):
+    stub("podman")
+    file = recipe()
+    kept = tmp_path / "run" / "extract" / "manifest.jsonl"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    (tmp_path / "run" / "run.json").write_text('{"schema_version": 1, "recipe": "small"}')
+    content, _ = draftkiln_stage.contents(load(file))
+    inputs = draftkiln_stage.inputs("extract", content, read("spec0.3.0-vllm0.16.0-cpu"), None, {})
+    record = {"inputs": inputs | {"shard": "1/4"}}
+    (kept.parent / "begun.json").write_text(json.dumps(record))
+    words = ["image", "stage", "extract", "--recipe", str(file), "--run", str(tmp_path / "run"), "--dry-run"]
+    assert cli.main([*words, "--stage-argument=--shard=1/4"]) == ExitCode.OK
+    assert capsys.readouterr().err == "extract: would go on where it stopped\n"
+    assert cli.main(words) == ExitCode.RUN_DIRECTORY
+    assert "shard: '1/4' before, nothing now" in capsys.readouterr().err
+
+
 def test_arguments_of_the_stage_itself_reach_it(recipe, tmp_path, stub, capsys):
     stub("podman")
     words = ["image", "stage", "extract", "--recipe", str(recipe()), "--run", str(tmp_path / "run"), "--dry-run"]
@@ -173,6 +207,31 @@ def test_a_detached_stage_stays_and_is_named_after_its_run(recipe, tmp_path, stu
     assert line[line.index("--name") + 1].startswith("draftkiln-small-extract-")
     assert f"draftkiln.run={tmp_path / 'run'}" in line
     assert "status, logs or stop" in capsys.readouterr().out
+    assert (tmp_path / "run").is_dir()
+
+
+def test_a_container_whose_stage_wrote_nothing_leaves_no_run_directory(recipe, tmp_path, stub, built):
+    """It was refused inside, or the engine did not start it; the folder was made to be mounted."""
+    labels = built("spec0.3.0-vllm0.16.0-cpu")
+    asked = stub("podman", labels=labels)
+    words = ["image", "stage", "extract", "--recipe", str(recipe()), "--run"]
+    assert cli.main([*words, str(tmp_path / "new" / "run")]) == ExitCode.OK
+    assert "run" in {call[0] for call in asked.calls}
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "there").mkdir()
+    assert cli.main([*words, str(tmp_path / "there")]) == ExitCode.OK
+    assert (tmp_path / "there").is_dir()
+
+
+def test_a_stage_that_is_refused_on_its_way_into_a_container_leaves_no_run_directory(recipe, tmp_path, stub, built):
+    stub("podman", labels=built("spec0.3.0-vllm0.16.0-cpu"))
+    file = recipe()
+    file.write_text(file.read_text().replace(f"{{path: {tmp_path / 'target'}}}", "{fetch: smollm2}"))
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "targets").touch()
+    words = ["image", "stage", "extract", "--recipe", str(file), "--run", str(tmp_path / "new" / "run"), "--detach"]
+    assert cli.main(words) == ExitCode.STORAGE
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_stage_that_does_not_exist(recipe, tmp_path, capsys):
@@ -198,6 +257,9 @@ def test_a_home_is_the_same_inside_so_that_a_recipe_may_name_it(recipe, tmp_path
     launch = stage.launch("extract", file, tmp_path / "run", Wishes())
     assert launch.home == str(tmp_path)
     assert str(tmp_path / "target") in {mount.target for mount in launch.mounts}
+    file.write_text(file.read_text().replace(str(tmp_path / "data.jsonl"), "~/data.jsonl"))
+    mounts = stage.launch("prepare", file, tmp_path / "run", Wishes()).mounts
+    assert str(tmp_path / "data.jsonl") in {mount.target for mount in mounts}
     words = run_line(Engine(Kind.PODMAN, "podman", Version("4.3.1")), launch)
     assert f"HOME={tmp_path}" in words
     places = [words[at + 1].partition(":")[0] for at, word in enumerate(words) if word == "--tmpfs"]

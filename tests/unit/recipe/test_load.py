@@ -194,6 +194,35 @@ def test_yaml_without_end_is_refused(tmp_path, text):
         load(file)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "where"),
+    [
+        ("\nname: good", '\nname: "\\ud800"', "2: name: "),
+        ("{make: small}", '{path: "a\\udfff"}', "5: target.source.path: "),
+        ("{make: small}", '{make: small}\n  template_arguments: {a: "\\ud800"}', "6: target.template_arguments.a: "),
+        ("{make: small}", '{make: small}\n  template_arguments: {"\\ud83d": 1}', "6: target.template_arguments.?: "),
+        ("{synthetic: 48}", '{several: [{path: a}, {path: "\\ud800"}]}', "9: data.source.several[1].path: "),
+    ],
+)
+def test_half_a_character_is_a_problem_of_its_line(before, after, where):
+    found = problems(changed((before, after)))
+    assert found[0].startswith(f"r.yaml:{where}no file can hold this text")
+    assert "a \\ud800 to \\udfff that stands alone" in found[0]
+    "".join(found).encode()
+
+
+@pytest.mark.parametrize("escape", ["\\U00110000", "\\UFFFFFFFF"])
+def test_an_escape_that_no_character_has_is_told_by_its_line(escape):
+    with pytest.raises(RecipeError, match=r"r\.yaml:5: not YAML") as caught:
+        loads(changed(("{make: small}", f'{{path: "{escape}"}}')), "r.yaml")
+    assert "an escape or a number is beyond all that there are" in caught.value.why
+
+
+def test_both_halves_of_a_character_are_that_character():
+    recipe = loads(changed(("{make: small}", '{path: "a\\ud83d\\ude00"}')), "r.yaml")
+    assert recipe.target.source.path == "a\U0001f600"
+
+
 def test_a_number_beyond_all_numbers_is_refused(tmp_path):
     file = tmp_path / "r.yaml"
     file.write_text("train:\n  lr: 1e999\n")

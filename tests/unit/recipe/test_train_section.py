@@ -29,9 +29,20 @@ def test_what_decides_the_result_is_recorded_and_nothing_else():
         ("  shard: true\n", "weights are spread over one device"),
         ("  save_minutes: 0\n", "train.save_minutes"),
         ("  optimizer: muon\n  muon_weight_decay: -0.1\n", "train.muon_weight_decay"),
+        ("  lr: 1e6\n", "train.lr: 1000000.0 is not accepted\n  why: it should be less than or equal to 1\n"),
+        ("  lr: 1.5\n", "a step moves each weight by about so much"),
+        ("  optimizer: muon\n  muon_lr: 1e6\n", "train.muon_lr: 1000000.0 is not accepted"),
+        ("  optimizer: muon\n  muon_weight_decay: 1e6\n", "it should be less than or equal to 1000"),
+        ("  optimizer: muon\n  lr: 1e-2\n  muon_weight_decay: 100\n", "100 times the learning rate is 1\n"),
+        ("  optimizer: muon\n  muon_lr: 0.5\n  muon_weight_decay: 4\n", "lower it below 2, or train.muon_lr"),
     ],
 )
 def test_a_wrong_value_is_told_by_its_key(more, words):
     with pytest.raises(ProblemsError) as caught:
         loads(GOOD + more, "r.yaml")
     assert words in str(caught.value)
+
+
+def test_strong_but_possible_rates_and_decays_pass():
+    train = loads(GOOD + "  optimizer: muon\n  lr: 1\n  muon_lr: 5e-3\n  muon_weight_decay: 199\n", "r.yaml").train
+    assert (train.lr, train.muon_lr, train.muon_weight_decay) == (1.0, 5e-3, 199.0)

@@ -294,6 +294,30 @@ def test_what_names_no_build_is_a_usage_error(index, text):
         wanted.find(Question(text), [])
 
 
+def test_a_wrong_question_is_refused_without_asking_anybody(index, tmp_path):
+    name, data = wheel()
+    (tmp_path / name).write_bytes(data)
+    (tmp_path / "cut.whl").write_bytes(data[:99])
+    url = f"{index.url}/x/{name}"
+    for question, words in (
+        (Question("newest"), "not a build that can be named"),
+        (Question("nothing.whl"), "no such file"),
+        (Question(str(tmp_path / "cut.whl")), "not a whole wheel"),
+        (Question(str(tmp_path / name), sha256="1" * 64), "not the bytes"),
+        (Question(url), "no hash"),
+        (Question("nightly"), "no index"),
+        (Question("a" * 40, "example.org"), "not a URL"),
+        (Question("0.33.0", sha256="1" * 63), "not a sha256"),
+        (Question("0.33.0-nonsense"), "not a version"),
+    ):
+        with pytest.raises((UsageError, PinError), match=words):
+            wanted.refuse(question)
+    forms = ("latest", "0.33.0", "vllm==0.33.0", str(tmp_path / name), f"{url}#sha256={'1' * 64}")
+    for question in [*map(Question, forms), Question("nightly", index.url), Question(url, sha256="A" * 64)]:
+        wanted.refuse(question)
+    assert index.asked == []
+
+
 def test_a_nightly_without_an_index_says_how_to_name_one(index):
     with pytest.raises(UsageError, match="no index") as caught:
         wanted.find(Question("nightly"), [])

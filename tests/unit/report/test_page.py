@@ -1,3 +1,4 @@
+import json
 import re
 from pathlib import Path
 
@@ -163,8 +164,81 @@ def test_files_that_cannot_be_read_are_named_and_the_rest_is_shown(tmp_path):
     (tmp_path / "validate" / "report.json").write_bytes(b"\xff\xfe")
     text = page(tmp_path).text
     assert "train is unreadable" in text
-    assert "validate/report.json cannot be read" in text
+    assert "validate/report.json is damaged: UnicodeDecodeError" in text
     assert "2.4567" in text
+
+
+def damage(run, file, how):
+    path = run / file
+    if callable(how):
+        value = json.loads(path.read_text())
+        how(value)
+        how = json.dumps(value)
+    path.write_text(how)
+
+
+DAMAGED = [
+    ("train/stage.json", '{"inputs": {', "JSONDecodeError"),
+    ("train/stage.json", "[]", "it holds a list, not an object"),
+    ("train/stage.json", '{"inputs": {}}', "'results' is nothing, not an object"),
+    ("train/stage.json", '{"inputs": 7, "results": []}', "'inputs' is a number, not an object; 'results' is a list"),
+    ("train/stage.json", lambda record: record.update(files=[]), "'files' is a list, not an object"),
+    ("train/stage.json", lambda record: record["results"].update(steps="all"), "results.steps is a text, not a number"),
+    ("train/stage.json", lambda record: record["results"].update(stage_seconds=True), "stage_seconds is true or false"),
+    ("prepare/stage.json", "null", "it holds nothing, not an object"),
+    ("run.json", '{"recipe": ', "JSONDecodeError"),
+    ("evaluate/result.json", "[1]", "it holds a list, not an object"),
+    ("evaluate/result.json", lambda record: record.update(acceptance_length="2.5"), "acceptance_length is a text"),
+    ("evaluate/result.json", lambda record: record["acceptance_per_position"].append({}), "an object, not a number"),
+    ("validate/report.json", lambda record: record["states"]["layers"].pop(), "'states' holds something else"),
+    ("validate/report.json", lambda record: record["agreements"].append(7), "has no number 'min_cosine'"),
+    ("extract/manifest.jsonl", '{"layer_ids": [1]}\n{"index": 0, "rows"\n{}\n', "line 2: "),
+    ("extract/manifest.jsonl", '{"layer_ids": [1]}\n[]\n', "line 2 is a list, not an object"),
+    ("extract/manifest.jsonl", '{"layer_ids": [1]}\n{"index": 0}\n', "line 2 is no receipt of a sample"),
+    ("train/curve.jsonl", '{"step": 1, "loss": "x"}\n', "0.loss is a text, not a number"),
+]
+
+
+@pytest.mark.parametrize(("file", "how", "words"), DAMAGED)
+def test_a_damaged_record_is_named_with_what_is_wrong_on_the_terminal_and_on_the_page(
+    tmp_path, capsys, file, how, words
+):
+    made_run.write(tmp_path, steps=9)
+    damage(tmp_path, file, how)
+    assert main(["report", "--run", str(tmp_path)]) == ExitCode.OK
+    told = capsys.readouterr().err
+    assert told.startswith(f"report: {tmp_path / file} is damaged: ")
+    assert words in told
+    root = page_reader.parse((tmp_path / "report.html").read_text(encoding="utf-8"))
+    line = f"{file} is damaged: {told.partition(' is damaged: ')[2].splitlines()[0]}"
+    assert line in next(root.all("header")).text
+    if file != "run.json":
+        assert root.text.count(line) == 3  # on top, in the part that is made of it, and where all is recorded
+
+
+def test_a_good_run_is_told_without_a_word_of_damage(tmp_path, capsys):
+    made_run.write(tmp_path)
+    assert main(["report", "--run", str(tmp_path)]) == ExitCode.OK
+    assert capsys.readouterr().err == ""
+    assert "damaged" not in page(tmp_path).text
+
+
+@pytest.mark.parametrize(
+    ("file", "free"),
+    [
+        ("extract/manifest.jsonl", "samples durable so far"),
+        ("validate/report.json", "draftkiln validate writes them"),
+        ("prepare/stage.json", "✗ extract read the record of prepare"),
+        ("logs/extract.jsonl", "holds no rates over time"),
+    ],
+)
+def test_nothing_is_concluded_from_a_damaged_file(tmp_path, file, free):
+    made_run.write(tmp_path, until="validate")
+    record = tmp_path / "extract" / "stage.json"
+    record.rename(record.with_name("begun.json"))
+    (tmp_path / file).unlink()
+    damage(tmp_path, file, "{\n{}\n")
+    assert free not in page(tmp_path).text
 
 
 def test_a_torn_last_line_and_steps_done_twice_are_read(tmp_path):
@@ -263,7 +337,7 @@ def test_a_record_cannot_link_to_files_of_elsewhere(tmp_path):
 
 def test_a_page_elsewhere_has_no_links_to_files(tmp_path):
     made_run.write(tmp_path / "run")
-    written = command.write(tmp_path / "run", tmp_path / "sent.html")
+    written, _ = command.write(tmp_path / "run", tmp_path / "sent.html")
     links = [node.attributes["href"] for node in page_reader.parse(written.read_text(encoding="utf-8")).all("a")]
     assert all(link.startswith(("#", "https://")) for link in links)
 

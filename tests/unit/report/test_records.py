@@ -31,7 +31,7 @@ def test_what_is_not_there_is_none(tmp_path):
     assert records.at("g.json", "a") is None
     assert records.mapping("f.json", "a") == {}
     assert records.sequence("f.json", "a") == [1, {"b": None}]
-    assert records.unreadable == {}
+    assert records.damaged == {}
 
 
 def test_files_that_are_no_json_are_told(tmp_path):
@@ -40,7 +40,7 @@ def test_files_that_are_no_json_are_told(tmp_path):
     records = Records(tmp_path)
     assert records.at("f.json") is None
     assert list(records.numbered("g.jsonl")) == []
-    assert set(records.unreadable) == {"f.json", "g.jsonl"}
+    assert set(records.damaged) == {"f.json", "g.jsonl"}
 
 
 def test_lines_keep_their_numbers_and_a_torn_one_is_left_out(tmp_path):
@@ -55,4 +55,4 @@ def test_digits_without_end_and_nesting_without_end_are_told(tmp_path):
     records = Records(tmp_path)
     assert records.at("f.json") is None
     assert records.at("g.json") is None
-    assert set(records.unreadable) == {"f.json", "g.json"}
+    assert set(records.damaged) == {"f.json", "g.json"}
