@@ -64,9 +64,13 @@ def test_two_hosts_extract_in_fp8_and_their_merged_run_holds(tmp_path):
     assert {"begin", "rank ready", "progress", "end"} <= {line["event"] for line in log}
 
 
-def test_two_ranks_hold_the_same_states(tmp_path):
-    file, run = recipe(tmp_path, target={"tensor_parallel_size": 2})
+def test_two_ranks_hold_the_same_states_and_made_up_weights_give_good_ones(tmp_path):
+    changes = {"target": {"tensor_parallel_size": 2, "load_format": "dummy"}, "validate": {"against": None}}
+    file, run = recipe(tmp_path, **changes)
     done = draftkiln("extract", "--recipe", file, "--run", run, "--check-ranks", 4, VLLM_CPU_OMP_THREADS_BIND="0|1")
     assert done.returncode == 0, done.stderr
     assert "rows are the same on 2 ranks, bit for bit" in done.stdout
     assert len(manifest.read(run / "extract" / manifest.FILE).receipts) == SAMPLES
+    done = draftkiln("validate", "--recipe", file, "--run", run)
+    assert done.returncode == 0, done.stderr
+    assert "not compared with the engine's own next tokens: the weights were made up" in done.stdout
