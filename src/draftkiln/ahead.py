@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from draftkiln import durable, stage
 from draftkiln.errors import StorageError
 from draftkiln.extract import manifest, plan, samples
-from draftkiln.recipe.model import HubData, HubDraft
+from draftkiln.recipe.model import HubData, HubDraft, PathTarget
 from draftkiln.rundir import RunDirectory
 from draftkiln.scale.hosts import PER_HOST
 from draftkiln.stack.model import read as read_stack
@@ -25,6 +25,7 @@ BY_ARGUMENTS = frozenset({"shard", *PER_HOST})
 """Inputs that arguments of a stage decide, and not the recipe."""
 _READ: Mapping[str, Callable[[Any, Recipe, Path], Mapping[str, Any]]] = {
     "prepare": lambda command, recipe, target: command.read(recipe, target, fetch=False),
+    "extract": lambda command, recipe, _target: command.choices(recipe),
     "train": lambda command, recipe, target: command.read(recipe, target, fetch=False),
     "evaluate": lambda command, recipe, target: command.read(recipe, target),
 }
@@ -53,7 +54,8 @@ def outlooks(
         left_out: names of inputs that are not compared.
 
     Raises:
-        RunDirectoryError: as the stage would: the directory is another run's, or a stage in it was made otherwise.
+        DraftkilnError: as the stage would: the directory is another run's, a stage in it was made otherwise, or data,
+            a stack or the target is not there or not what the recipe needs.
         StorageError: it cannot be written.
     """
     directory = RunDirectory.open(folder, recipe.name)
@@ -77,10 +79,10 @@ def _outlook(
 ) -> Outlook:
     missing = [earlier for earlier in stage.READS[name] if not _is_there(directory, earlier)]
     record = directory.bound(name)
+    _refuse(name, recipe, directory, record["inputs"] if record else {}, missing, left_out)
     if record is None:
         alone = [earlier for earlier in missing if earlier not in running]
         return Outlook(name, runs=True, words=f"needs {', '.join(alone)} first" if alone else "would run")
-    _refuse_changes(name, recipe, directory, record["inputs"], missing, left_out)
     if "results" not in record:
         return Outlook(name, runs=True, words="would go on where it stopped")
     if lost := directory.lost(name):
@@ -99,7 +101,7 @@ def _is_there(directory: RunDirectory, name: str) -> bool:
     return (directory.path / name / "stage.json").exists() and not directory.lost(name)
 
 
-def _refuse_changes(
+def _refuse(
     name: Stage,
     recipe: Recipe,
     directory: RunDirectory,
@@ -107,13 +109,18 @@ def _refuse_changes(
     missing: Sequence[str],
     left_out: Collection[str],
 ) -> None:
-    """Refuse inputs that are not those on record; what nobody can know yet counts as the same."""
+    """Refuse what the stage refuses, above all inputs that are not those on record.
+
+    What nobody can know yet counts as the same.
+    """
     content, defaults = stage.contents(recipe)
     there = [earlier for earlier in stage.before(name) if _is_there(directory, earlier)]
     stage.refuse_another_recipe(directory, content, defaults, there)
     records = {earlier: directory.require(earlier) for earlier in stage.READS[name] if earlier not in missing}
     target = resolve.location(recipe.target.source)
     made = (target / "config.json").is_file()
+    if made or isinstance(recipe.target.source, PathTarget):
+        stage.checked_target(recipe, target)
     now = stage.inputs(name, content, read_stack(recipe.stacks.of(name)), target if made else None, records)
     now |= _read(name, recipe, target)
     unknown = {f"{earlier}.record" for earlier in missing} | set(left_out)
@@ -129,9 +136,6 @@ def _refuse_changes(
 
 def _read(name: Stage, recipe: Recipe, target: Path) -> Mapping[str, Any]:
     """What a stage reads besides the run directory."""
-    if name == "extract":
-        storage = recipe.extract.storage
-        return {"storage": storage} if storage == samples.FP8 else {}
     if name not in _READ:
         return {}
     # Commands import their engines where they run them; this side must not even name those imports.

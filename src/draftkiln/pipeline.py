@@ -67,11 +67,13 @@ def main(arguments: argparse.Namespace) -> int:
     ready = time.monotonic()
     with memory.Peak() as peak:
         for stage in chosen:
+            log = folder / "logs" / f"{stage}.log"
+            written = _written(log)
             runner = ["image", "stage"] if stage in boxed else []
             code = _run([*runner, stage, "--recipe", str(arguments.recipe), "--run", str(folder)])
             if code:
-                log = folder / "logs" / f"{stage}.log"
-                told = f"; its log is {log}" if log.exists() else ""
+                # A stage that was refused wrote none: what lies there tells of another start.
+                told = f"; its log is {log}" if _written(log) != written else ""
                 print(f"draftkiln run: stopped at stage {stage}{told}", file=sys.stderr)
                 return code
     records: dict[str, dict[str, Any]] = {stage: directory.require(stage)["results"] for stage in chosen}
@@ -86,6 +88,11 @@ def main(arguments: argparse.Namespace) -> int:
     # An engine's containers are no children of this process.
     print(f"  peak memory{' outside containers' if boxed else ''}: {peak.gigabytes:.1f} GB")
     return ExitCode.OK
+
+
+def _written(log: Path) -> int:
+    """When a log was written last, in nanoseconds; 0 where there is none."""
+    return log.stat().st_mtime_ns if log.exists() else 0
 
 
 def _demand_images(recipe: Recipe, boxed: Collection[Stage], recipe_file: Path, folder: Path) -> None:

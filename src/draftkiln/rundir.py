@@ -19,12 +19,13 @@ Layout:
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from draftkiln import durable
+from draftkiln import durable, unicode
 from draftkiln.errors import RunDirectoryError, StorageError
 
 if TYPE_CHECKING:
@@ -76,9 +77,9 @@ class RunDirectory:
         found = cls(path, recipe_name)
         if path.exists() and not path.is_dir():
             raise RunDirectoryError(f"{path} is a file, not a run directory", fix="name a folder with --run")
-        for folder in path.parents:
-            if folder.exists() and not folder.is_dir():
-                why = f"Not a directory: {folder} is a file"
+        for folder in (path, *path.parents):
+            if os.path.lexists(folder) and not folder.is_dir():
+                why = f"Not a directory: {folder} is {'a file' if folder.exists() else 'a link to nothing'}"
                 raise StorageError(f"cannot use {path}", why=why, fix="name another place with --run")
         found._refuse_another(recipe_name)
         return found
@@ -238,14 +239,13 @@ def read_json(file: Path) -> dict[str, Any]:
     """
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise RunDirectoryError(
             f"cannot read {file}", why=str(error), fix="restore it or name a new run directory"
         ) from error
-    if not isinstance(value, dict):
-        raise RunDirectoryError(
-            f"cannot read {file}", why="it is not a JSON object", fix="restore it or name a new run directory"
-        )
+    if not isinstance(value, dict) or not unicode.is_whole(value):
+        why = f"it holds {unicode.HALF}" if isinstance(value, dict) else "it is not a JSON object"
+        raise RunDirectoryError(f"cannot read {file}", why=why, fix="restore it or name a new run directory")
     return value
 
 

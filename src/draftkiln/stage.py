@@ -166,12 +166,28 @@ def context(name: Stage, arguments: argparse.Namespace, *, enter: bool = True) -
 
 def _context(name: Stage, recipe: Recipe, directory: RunDirectory, stack: str, earlier: dict[str, Any]) -> Context:
     from draftkiln import cache
-    from draftkiln.recipe.check import problems_on_target
     from draftkiln.stack.model import read
-    from draftkiln.target import facts as target_facts
     from draftkiln.target.resolve import ensure
 
     target = ensure(recipe.target.source, cache.root() / "targets")
+    facts = checked_target(recipe, target)
+    found_stack = read(stack)
+    content, defaults = contents(recipe)
+    refuse_another_recipe(directory, content, defaults, before(name))
+    now = inputs(name, content, found_stack, target, earlier)
+    return Context(recipe, directory, target, facts, stack, now, found_stack.file.device, sections(defaults, name))
+
+
+def checked_target(recipe: Recipe, target: Path) -> TargetFacts:
+    """What the target in a folder is.
+
+    Raises:
+        ProblemsError: the recipe does not fit it.
+        TargetError: it cannot be used.
+    """
+    from draftkiln.recipe.check import problems_on_target
+    from draftkiln.target import facts as target_facts
+
     facts = target_facts.check(
         target,
         trust_remote_code=recipe.target.trust_remote_code,
@@ -180,11 +196,7 @@ def _context(name: Stage, recipe: Recipe, directory: RunDirectory, stack: str, e
     found = problems_on_target(recipe, facts)
     if found:
         raise ProblemsError([RecipeError(text) for text in found])
-    found_stack = read(stack)
-    content, defaults = contents(recipe)
-    refuse_another_recipe(directory, content, defaults, before(name))
-    now = inputs(name, content, found_stack, target, earlier)
-    return Context(recipe, directory, target, facts, stack, now, found_stack.file.device, sections(defaults, name))
+    return facts
 
 
 def contents(recipe: Recipe) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -213,7 +225,18 @@ def inputs(
         found["target_config"] = durable.sha256_file(target / "config.json")
     found |= {f"{stage}.record": durable.sha256_json(record["inputs"]) for stage, record in earlier.items()}
     if "prepare" in earlier:
-        found["dataset_sha256"] = earlier["prepare"]["results"]["dataset_sha256"]
+        found["dataset_sha256"] = _dataset_sha256(earlier["prepare"])
+    return found
+
+
+def _dataset_sha256(prepared: Mapping[str, Any]) -> str:
+    found = prepared["results"].get("dataset_sha256")
+    if not isinstance(found, str):
+        raise RunDirectoryError(
+            "the record of stage prepare names no dataset",
+            why="its results hold no text 'dataset_sha256'",
+            fix="restore prepare/stage.json, or name a new run directory",
+        )
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from typing import Any
 
@@ -17,8 +18,18 @@ def joined(text: str) -> str | None:
 
 
 def without_halves(text: str) -> str:
-    """A text with `?` for each half of a character."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").replace("\ufffd", "?")
+    """A text with its pairs joined, and `?` for each half of a character that stands alone."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", _HALF_AS_MARK)
+
+
+def _mark(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return "?", error.end
+
+
+_HALF_AS_MARK = "draftkiln.half"
+codecs.register_error(_HALF_AS_MARK, _mark)
 
 
 def is_whole(value: Any) -> bool:

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from draftkiln import cli, pipeline, stage
-from draftkiln.errors import ExitCode
+from draftkiln.ahead import outlooks
+from draftkiln.errors import ExitCode, RunDirectoryError
 from draftkiln.evaluate import command as evaluate
 from draftkiln.extract import manifest, samples
 from draftkiln.prepare import command as prepare
 from draftkiln.prepare import tokenizer
+from draftkiln.recipe.load import load
 from draftkiln.recipe.model import STAGES, MakeTarget
 from draftkiln.stack import environment
 from draftkiln.target import record, resolve
@@ -78,7 +80,45 @@ def test_a_start_that_is_refused_leaves_no_run_directory(here, capsys, command, 
     change(here, before, after)
     assert started(command) == code
     assert not (here / "runs").exists()
-    assert "its log is" not in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "its log is" not in told
+    if command == "run":
+        assert started(command, "--dry-run") == code
+        assert capsys.readouterr().err.partition(": ")[2] in told
+        assert not (here / "runs").exists()
+
+
+def test_the_log_of_another_start_is_not_named_for_one_that_is_refused(here, capsys):
+    finish(here, "prepare")
+    assert (here / "runs" / "small" / "logs" / "prepare.log").is_file()
+    change(here, "max_tokens: 512", "max_tokens: 256")
+    capsys.readouterr()
+    assert started("run") == ExitCode.RUN_DIRECTORY
+    assert capsys.readouterr().err.endswith("stopped at stage prepare\n")
+
+
+def test_what_one_stage_would_do_is_refused_where_an_earlier_one_is_of_another_recipe(here):
+    finish(here, "prepare", "extract")
+    change(here, "max_tokens: 512", "max_tokens: 256")
+    with pytest.raises(RunDirectoryError, match="stage prepare was made from another recipe"):
+        list(outlooks(load(Path("recipe.yaml")), Path("runs/small"), ["train"]))
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+@pytest.mark.parametrize("run", ["link", "link/small"])
+def test_a_link_to_nothing_is_refused(here, capsys, more, run):
+    (here / "link").symlink_to("nowhere")
+    assert started("run", *more, run=run) == ExitCode.STORAGE
+    assert "link is a link to nothing" in capsys.readouterr().err
+
+
+def test_a_record_without_what_the_next_stage_reads_is_told(here, capsys):
+    finish(here, "prepare")
+    record = here / "runs" / "small" / "prepare" / "stage.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"results": {}}))
+    for more in (["--dry-run"], []):
+        assert started("run", *more) == ExitCode.RUN_DIRECTORY
+        assert "the record of stage prepare names no dataset" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["extract", "train", "evaluate", "show 1", "bench-train"])

@@ -84,20 +84,20 @@ def main(arguments: argparse.Namespace) -> int:
         arguments,
         functools.partial(_extract, options=options),
         error=EngineError,
-        read=lambda recipe, _target: _choices(recipe, options),
+        read=lambda recipe, _target: choices(recipe, options),
         still_good=functools.partial(_still_good, options=options),
         # Ray's driver needs no engine; a cluster's head need not have the stack.
         enter=several is None,
     )
 
 
-def _choices(recipe: Recipe, options: _Options) -> dict[str, str]:
-    """What else decides the results, where it is not as it always was."""
+def choices(recipe: Recipe, options: _Options | None = None) -> dict[str, str]:
+    """What else decides the results, where it is not as it always was; without options what the recipe alone says."""
     storage = recipe.extract.storage
     return (
-        ({"shard": str(options.shard)} if options.shard else {})
+        ({"shard": str(options.shard)} if options and options.shard else {})
         | ({"storage": storage} if storage == samples.FP8 else {})
-        | (hosts.PER_HOST if options.per_host else {})
+        | (hosts.PER_HOST if options and options.per_host else {})
     )
 
 

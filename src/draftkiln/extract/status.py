@@ -38,8 +38,8 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _of_stage(run: Path, stage: str) -> str:
     if (run / stage / "stage.json").exists():
-        seconds = rundir.read_json(run / stage / "stage.json")["results"].get("stage_seconds")
-        return "done" if seconds is None else f"done in {progress.duration(seconds)}"
+        seconds = rundir.read_record(run / stage / "stage.json")["results"].get("stage_seconds")
+        return f"done in {progress.duration(seconds)}" if isinstance(seconds, int | float) else "done"
     if not (run / stage / "begun.json").exists():
         return "not begun"
     return _of_extraction(run / stage) if stage == "extract" else "begun"

@@ -153,9 +153,10 @@ def _mapping(loader: _PlainLoader, node: yaml.MappingNode, where: Location, docu
         if not isinstance(key_node, yaml.ScalarNode):
             document.problems.append(Problem(where, line, "a key is not a text", fix="write `key: value`"))
             continue
-        key = unicode.without_halves(str(key_node.value))
+        written = str(key_node.value)
+        key = unicode.without_halves(written)
         place = (*where, key)
-        _text(str(key_node.value), place, line, document)
+        _text(written, place, line, document)
         if key in values:
             first = document.lines[place]
             document.problems.append(

@@ -105,7 +105,8 @@ class Attempt:
             again = "then run the same command again"
             if is_full(error):
                 raise StorageError(error.what, why=error.why, fix=f"make room, {again}") from error
-            if fetching.unanswered(error.why):
+            # Only who fetches says it so: in a patch's or a probe's words a 429 is a line.
+            if isinstance(error, StackError) and fetching.unanswered(error.why):
                 raise UnansweredError(error.what, why=error.why, fix=f"check the network, {again}") from error
             if len(self.problems) == known:
                 self.problems += problems_of(error, str(self.work))

@@ -171,10 +171,12 @@ def _attempts(
             f"series of {fit.stack.name}, {len(series_lines(fit, build.version))} patches"
             + (f" and {', '.join(own)}" if own else "")
         )
-        passed = attempt.run(own, borrow)
-        report.steps += [
-            Step(step.name, step.status, step.seconds, f"{step.note} [{fit.series}]") for step in attempt.steps
-        ]
+        try:
+            passed = attempt.run(own, borrow)
+        finally:  # also of one that the network ended
+            report.steps += [
+                Step(step.name, step.status, step.seconds, f"{step.note} [{fit.series}]") for step in attempt.steps
+            ]
         done.append(attempt)
         if passed or attempt.steps[-1].name in {"lock", "environment"}:
             break  # another series has the same packages

@@ -67,11 +67,17 @@ def refuse(question: Question) -> None:
 
 
 def _is_url(text: str) -> bool:
-    return urllib.parse.urlsplit(text).scheme in {"http", "https", "file"}
+    try:
+        parts = urllib.parse.urlsplit(text)
+        parts.port  # noqa: B018 - it is read to see that it is a number
+    except ValueError:
+        return False
+    return parts.scheme in {"http", "https", "file"} and bool(parts.netloc or parts.scheme == "file")
 
 
 def _no_build(text: str) -> UsageError:
     what = "no such file" if text.endswith(".whl") else "not a build that can be named"
+    what = "not a URL that can be asked" if "://" in text else what
     return UsageError(f"--vllm {text}: {what}", fix=f"name {_FORMS}")
 
 

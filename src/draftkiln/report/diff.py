@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 INPUTS, FOLLOWS, RESULTS, TIMES = "inputs", "follows", "results", "times"
-_MANIFEST = "extract/manifest.jsonl"
 _TIME = re.compile(r"(^|[._])(seconds|per_second)([._]|$)")
 _RECORD, _RAN_IN = ".record", "ran_in."
 _HASH = re.compile("[0-9a-f]{32,}")
@@ -153,13 +152,7 @@ def _of_samples(left: Records, right: Records) -> Iterator[Difference]:
 
 
 def _checksums(records: Records) -> dict[int, str]:
-    found: dict[int, str] = {}
-    for _, line in records.numbered(_MANIFEST):
-        for index in line.get("withdrawn", ()):
-            found.pop(index, None)
-        if "checksum" in line and "index" in line:
-            found[line["index"]] = line["checksum"]
-    return found
+    return {index: receipt["checksum"] for index, receipt in records.receipts().items()}
 
 
 def text(found: list[Difference]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftkiln.report import charts, curves, show, stages
 from draftkiln.report.elements import element
+from draftkiln.report.records import MANIFEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from draftkiln.report.records import Records
     from draftkiln.report.stages import StageView
 
-MANIFEST = "extract/manifest.jsonl"
 REPORT = "validate/report.json"
 _PREPARED = ("prepare/prepare-report.json", "prepare/report.json")
 _BINS = 24
@@ -53,7 +53,7 @@ def data(records: Records, view: StageView) -> Iterator[Content]:
 
 
 def _lengths(records: Records) -> Iterator[Content]:
-    lengths = sample_lengths(records)
+    lengths = {index: receipt["rows"] for index, receipt in records.receipts().items()}
     if not lengths:
         return
     labels, counts, edges = bins(list(lengths.values()))
@@ -67,19 +67,6 @@ def _lengths(records: Records) -> Iterator[Content]:
         picture, "How many samples have how many tokens.",
         show.details("Numbers", show.table(["tokens", "samples"], rows)),
     )  # fmt: skip
-
-
-def sample_lengths(records: Records) -> dict[int, int]:
-    """Tokens of each extracted sample, by index, as the manifest's receipts say."""
-    found: dict[int, int] = {}
-    for number, line in records.numbered(MANIFEST):
-        for index in line["withdrawn"] if isinstance(line.get("withdrawn"), list) else ():
-            found.pop(index, None)
-        if isinstance(line.get("rows"), int) and isinstance(line.get("index"), int):
-            found[line["index"]] = line["rows"]
-        elif number and "withdrawn" not in line:
-            records.doubt(MANIFEST, f"line {number + 1} is no receipt of a sample")
-    return found
 
 
 def bins(lengths: list[int]) -> tuple[list[str], list[int], list[tuple[int, int]]]:
@@ -97,7 +84,7 @@ def extraction(records: Records, view: StageView) -> Iterator[Content]:
     if view.state == stages.DONE:
         rows += show.facts(records, view.file, _RESULTS, _EXTRACTED)
     else:
-        durable = len(sample_lengths(records))
+        durable = len(records.receipts())
         if MANIFEST not in records.damaged:
             rows.append(("samples durable so far", show.derived(durable, f"count of receipts in {MANIFEST}")))
     yield show.pairs(rows)

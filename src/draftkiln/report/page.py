@@ -119,7 +119,7 @@ def _highlights(records: Records, views: Sequence[StageView]) -> Iterator[tuple[
     )
     yield from ((label, show.number(found, form)) for label, found, form in wanted if found is not None)
     taken = [stages.number(records, view, "stage_seconds") for view in views]
-    seconds = sum(found.value for found in taken if found and isinstance(found.value, int | float))
+    seconds = sum(found.value for found in taken if found and show.finite(found.value))
     if seconds:
         yield "in stages that are done", show.derived(seconds, "sum of stage_seconds", show.duration)
 

@@ -40,7 +40,7 @@ def _stage(records: Records, view: StageView, top: float) -> Iterator[Element]:
     yield link
     seconds = stages.result(records, view, "stage_seconds")
     mark = {stages.DONE: "✓ done", stages.BEGUN: "… begun"}.get(view.state, view.state)
-    took = f" in {show.duration(seconds.value)}" if seconds and isinstance(seconds.value, int | float) else ""
+    took = f" in {show.duration(seconds.value)}" if seconds and show.finite(seconds.value) else ""
     yield _text(f"{mark}{took}", _WIDTH - 14, top + 23, "end", seconds, f"state {state}")
     stack = stages.entry(records, view, "stack")
     nothing = "its record is damaged" if view.state == stages.UNREADABLE else "nothing of it lies in the run directory"

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from draftkiln import unicode
 from draftkiln.errors import RunDirectoryError
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STAGE_FILE, BEGUN_FILE = "stage.json", "begun.json"
+MANIFEST = "extract/manifest.jsonl"
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,19 @@ class Records:
             if isinstance(line, dict):
                 yield number, line
 
+    def receipts(self) -> dict[int, dict[str, Any]]:
+        """The receipt of each extracted sample, by index, as the manifest has them in the end."""
+        found: dict[int, dict[str, Any]] = {}
+        for number, line in self.numbered(MANIFEST):
+            if _all_numbers(line.get("withdrawn")):
+                for index in line["withdrawn"]:
+                    found.pop(index, None)
+            elif _all_numbers([line.get("index"), line.get("rows")]) and isinstance(line.get("checksum"), str):
+                found[line["index"]] = line
+            elif number:
+                self.doubt(MANIFEST, f"line {number + 1} is no receipt of a sample")
+        return found
+
     def _document(self, file: str) -> Any:
         if file not in self._documents:
             self._documents[file] = self._read(file) if file else None
@@ -109,6 +124,9 @@ class Records:
         except (OSError, ValueError, RecursionError) as error:
             self.damaged[file] = f"{type(error).__name__}: {error}"
             return None
+        if "\\u" in text and not unicode.is_whole(value):
+            self.damaged[file] = f"it holds {unicode.HALF}"
+            return None
         if file.endswith(".jsonl"):
             odd = next((place for place, line in enumerate(value, 1) if not isinstance(line, dict | None)), None)
             if odd is not None:
@@ -122,6 +140,11 @@ class Records:
     def doubt(self, file: str, why: str) -> None:
         """Note that something in a file is not what it must be; the first such thing is told."""
         self.damaged.setdefault(file, why)
+
+
+def _all_numbers(values: Any) -> bool:
+    """Whether it is a list of whole numbers."""
+    return isinstance(values, list) and all(isinstance(value, int) and not isinstance(value, bool) for value in values)
 
 
 def _no_record(value: Any, name: str) -> str:

@@ -17,10 +17,10 @@ _MISMATCH = re.compile(
 CUT = "the index serves other bytes than the locked ones, or the download was cut"
 _NO_NETWORK = re.compile(
     r"temporary failure|name resolution|unreachable|connection refused|timed out|max retries|failed to fetch|"
-    r"error sending request|status server error|too many requests|\b429\b",
+    r"error sending request|status server error|too many requests|http error 429",
     re.IGNORECASE,
 )
-_GONE_FILE = re.compile(r"\b(404|410)\b")
+_GONE_FILE = re.compile(r"http error (404|410)\b|\b(404|410) (client error|not found|gone)", re.IGNORECASE)
 
 
 def unanswered(said: str) -> bool:

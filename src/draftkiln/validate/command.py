@@ -72,7 +72,7 @@ def _headers_only(arguments: argparse.Namespace) -> int:
             ValidationError(f"manifest: slots are layers {list(head.layer_ids)}, layers.aux is {recipe.layers.aux}")
         )
     if (run / "prepare" / "stage.json").exists():
-        prepared = rundir.read_json(run / "prepare" / "stage.json")["results"].get("samples")
+        prepared = rundir.read_record(run / "prepare" / "stage.json")["results"].get("samples")
         if prepared != head.samples:
             problems.append(ValidationError(f"manifest: {head.samples} samples, prepare made {prepared}"))
     looked = headers.Pass(run / "extract" / samples.FOLDER, found, checksums=not arguments.skip_checksums)
@@ -92,7 +92,14 @@ def _against_alone(arguments: argparse.Namespace) -> int:
     from draftkiln.stack import environment
     from draftkiln.stack.model import read
 
-    stacks, name = load(arguments.recipe).stacks, arguments.against
+    recipe, name = load(arguments.recipe), arguments.against
+    if recipe.target.load_format == "dummy":
+        raise UsageError(
+            f"--against {name}: the weights were made up",
+            why="target.load_format is dummy, and a reference has other weights",
+            fix="validate without --against, or load the weights",
+        )
+    stacks = recipe.stacks
     stack = arguments.stack or (stacks.extract if name == "vllm" else stacks.of("validate"))
     environment.enter(stack, sys.argv[1:])
     context = replace(stage.context("validate", arguments, enter=False), stack=stack, device=read(stack).file.device)

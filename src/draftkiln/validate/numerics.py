@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from draftkiln.errors import ValidationError
+from draftkiln.errors import ProblemsError, ValidationError
 from draftkiln.extract import samples, top_tokens
 from draftkiln.target.facts import text_config
 
@@ -135,16 +135,31 @@ def disagreement(
 
 
 def against_engine(target: Path, found: Manifest, folder: Path) -> tuple[list[Answer], Iterator[ValidationError]]:
-    """Compare the last slot of the samples that the engine was asked about; none where the check cannot be made."""
+    """Compare the last slot of the samples that the engine was asked about; none where the check cannot be made.
+
+    Raises:
+        ProblemsError: the file of what it said is not of these samples.
+    """
     from draftkiln.validate import head
 
     said = top_tokens.read(folder.parent / top_tokens.FILE)
     said = {index: ids for index, ids in said.items() if index in found.receipts}
     if not said or head.why_not(target) is not None:
         return [], iter(())
+    odd = [index for index, ids in said.items() if len(ids) != found.receipts[index].rows]
+    if odd:
+        raise ProblemsError([_odd_answers(index, len(said[index]), found.receipts[index].rows) for index in odd])
     states = {index: head.last_slot(folder / samples.name(index)) for index in said}
     answers = head.compare(target, states, said)
     return answers, _answer_problems(answers, _MIN_SAME[found.head.dtype])
+
+
+def _odd_answers(index: int, count: int, rows: int) -> ValidationError:
+    return ValidationError(
+        f"{top_tokens.FILE}: sample {index} has {count} next tokens for {rows} tokens",
+        why="the engine said one after each token; the file was changed, or is another run's",
+        fix=f"remove extract/{top_tokens.FILE} of this run: nothing is compared with it then",
+    )
 
 
 def _answer_problems(answers: list[Answer], wanted: float) -> Iterator[ValidationError]:

@@ -19,11 +19,13 @@ RECIPE = """\
 schema_version: 1
 name: small
 stacks: {{extract: {extract}, train: spec0.9.0-vllm0.32.0-cpu, evaluate: spec0.9.0-vllm0.32.0-cpu}}
-target: {{source: {{path: {target}}}, tensor_parallel_size: {tp}}}
+target: {{source: {{path: {target}}}, load_format: dummy, tensor_parallel_size: {tp}}}
 layers: {{aux: [2, 4, 5]}}
 data: {{source: {{path: {data}}}}}
+validate: {{against: null}}
 train: {{draft: {{num_attention_heads: 8, num_key_value_heads: 8, intermediate_size: 64}}}}
 """
+TARGET = {"num_hidden_layers": 8, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 128}
 
 
 @pytest.fixture
@@ -31,6 +33,8 @@ def recipe(tmp_path, monkeypatch):
     monkeypatch.setenv("DRAFTKILN_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("HF_HOME", raising=False)
     (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "config.json").write_text(json.dumps(TARGET))
+    (tmp_path / "target" / "tokenizer.json").write_text("{}")
     (tmp_path / "data.jsonl").write_text("")
 
     def write(extract="spec0.3.0-vllm0.16.0-cpu", tp=1):
@@ -170,7 +174,7 @@ def test_a_dry_run_of_a_shard_does_not_ask_the_recipe_for_it(recipe, tmp_path, s
     kept.touch()
     (tmp_path / "run" / "run.json").write_text('{"schema_version": 1, "recipe": "small"}')
     content, _ = draftkiln_stage.contents(load(file))
-    inputs = draftkiln_stage.inputs("extract", content, read("spec0.3.0-vllm0.16.0-cpu"), None, {})
+    inputs = draftkiln_stage.inputs("extract", content, read("spec0.3.0-vllm0.16.0-cpu"), tmp_path / "target", {})
     record = {"inputs": inputs | {"shard": "1/4"}}
     (kept.parent / "begun.json").write_text(json.dumps(record))
     words = ["image", "stage", "extract", "--recipe", str(file), "--run", str(tmp_path / "run"), "--dry-run"]

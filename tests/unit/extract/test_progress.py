@@ -95,3 +95,15 @@ def test_status_tells_when_nothing_was_written_for_long(tmp_path, capsys):
 def test_status_of_something_else_is_refused(tmp_path, capsys):
     assert cli.main(["status", str(tmp_path)]) == 9
     assert "no run directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"inputs": {}}', '{"inputs": {}, "results": []}', "[" * 100_000, '{"inputs": {"a": "\\ud800"}, "results": {}}'],
+)
+def test_a_damaged_record_is_told_by_its_file(tmp_path, capsys, text):
+    (tmp_path / "prepare").mkdir()
+    (tmp_path / "run.json").write_text('{"recipe": "r"}')
+    (tmp_path / "prepare" / "stage.json").write_text(text)
+    assert cli.main(["status", str(tmp_path)]) == 9
+    assert f"cannot read {tmp_path / 'prepare' / 'stage.json'}" in capsys.readouterr().err

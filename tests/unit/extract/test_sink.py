@@ -1,9 +1,12 @@
 """The sink: files as safetensors writes them, receipts only of what is durable, and failures that are told."""
 
 import errno
+import itertools
 import os
 import shutil
+import stat
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -109,6 +112,39 @@ def test_the_disk_begins_with_every_byte_as_soon_as_it_is_written(folder, monkey
         spans = sorted(begun[(folder / samples.name(receipt.index)).stat().st_ino])
         assert [start for start, _ in spans] == [0, *(end for _, end in spans[:-1])]
         assert spans[-1][1] == receipt.bytes
+
+
+def of_samples(monkeypatch, sync):
+    """Let `sync(handle, number)` stand before the syncs of samples' files, which are numbered as they begin."""
+    real, numbers = os.fsync, itertools.count()
+
+    def fsync(handle):
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            sync(handle, next(numbers))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+
+def test_several_files_are_synced_at_a_time(folder, monkeypatch):
+    together = threading.Barrier(sink._SYNCERS, timeout=30)
+    of_samples(monkeypatch, lambda _, number: together.wait() if number < sink._SYNCERS else None)
+    assert len(extract(folder, range(20))) == 20
+
+
+def test_no_file_is_closed_while_it_is_synced_also_behind_one_that_failed(folder, monkeypatch):
+    open_still = []
+
+    def sync(handle, number):
+        if number == 0:
+            raise OSError(errno.EIO, "broken")
+        time.sleep(0.2)
+        open_still.append(Path(f"/proc/self/fd/{handle}").readlink())
+
+    of_samples(monkeypatch, sync)
+    with pytest.raises(StorageError, match="errno 5"):
+        extract(folder, range(8))
+    assert len(set(open_still)) == 7
 
 
 def fails(monkeypatch, name, code, after):

@@ -218,6 +218,11 @@ def test_an_escape_that_no_character_has_is_told_by_its_line(escape):
     assert "an escape or a number is beyond all that there are" in caught.value.why
 
 
+def test_a_replacement_character_is_a_character_as_any_other():
+    recipe = loads(changed(("{make: small}", '{make: small}\n  must_be_single_token: {"\ufffd": 1, "?": 2}')), "r.yaml")
+    assert recipe.target.must_be_single_token == {"\ufffd": 1, "?": 2}
+
+
 def test_both_halves_of_a_character_are_that_character():
     recipe = loads(changed(("{make: small}", '{path: "a\\ud83d\\ude00"}')), "r.yaml")
     assert recipe.target.source.path == "a\U0001f600"

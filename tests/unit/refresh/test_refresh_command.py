@@ -27,7 +27,10 @@ def project(tmp_path, index, monkeypatch):
     ("words", "code", "told"),
     [
         ("--vllm newest", ExitCode.USAGE, "not a build that can be named"),
+        ("--vllm http://[", ExitCode.USAGE, "--vllm http://[: not a URL that can be asked"),
+        ("--vllm https://host:port/x.whl", ExitCode.USAGE, "not a URL that can be asked"),
         ("--vllm nightly", ExitCode.USAGE, "no index of such wheels"),
+        ("--vllm nightly --index http://[x", ExitCode.USAGE, "http://[x: not a URL that can be asked"),
         ("--vllm 0.33.0 --sha256 abc", ExitCode.USAGE, "not a sha256"),
         ("--vllm 0.33.0 --speculators abc", ExitCode.USAGE, "--speculators abc: not a version"),
         ("--vllm 0.33.0 --speculators 0.5.0", ExitCode.PATCHES, "target removed upstream"),

@@ -15,7 +15,7 @@ from fake_index import wheel
 from small_project import FINDING, snapshot
 
 from draftkiln import cache, cli, durable
-from draftkiln.errors import EngineError, ExitCode, StackError, SystemMissingError
+from draftkiln.errors import EngineError, ExitCode, PatchError, StackError, SystemMissingError
 from draftkiln.matrix import prove
 from draftkiln.refresh import history, ranking
 from draftkiln.refresh import refresh as work
@@ -246,6 +246,7 @@ def test_a_network_that_goes_away_under_way_is_no_break_of_the_build(project, ma
     code, value = report_of(capsys, "--record")
     assert (code, value["outcome"]) == (ExitCode.NETWORK, "no network")
     assert "dns error" in value["reason"]
+    assert (value["steps"][-1]["name"], value["steps"][-1]["status"]) == (step, "failed")
     assert snapshot(project) == before
     setattr(machine, f"{step}_error", None)
     assert report_of(capsys)[0] == ExitCode.OK
@@ -256,6 +257,24 @@ def test_a_locked_file_that_is_gone_is_no_missing_network(project, machine, caps
     machine.environment_error = StackError("cannot be installed", why=why)
     code, value = report_of(capsys)
     assert (code, value["outcome"]) == (ExitCode.PATCHES, "needs work")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PatchError("git am refused it", why="error: patch failed: speculators/worker.py:429: connection refused"),
+        StackError("cannot be installed", why="speculators/worker.py:429: no such name"),
+    ],
+)
+def test_a_line_429_of_a_patch_is_no_missing_network(project, machine, capsys, error):
+    machine.lock_error = error
+    code, value = report_of(capsys)
+    assert (code, value["outcome"]) == (ExitCode.PATCHES, "needs work")
+
+
+def test_a_network_that_goes_away_at_line_404_is_no_file_that_is_gone(project, machine, capsys):
+    machine.lock_error = StackError("does not resolve", why=f"fetch.rs:404:\n{OFFLINE}")
+    assert report_of(capsys)[1]["outcome"] == "no network"
 
 
 def test_a_library_that_this_machine_lacks_is_no_break_of_the_build(project, machine, capsys):

@@ -79,6 +79,13 @@ def test_samples_of_other_bytes_are_counted(runs):
     assert "samples that only this run has: 1 0" in texts
 
 
+@pytest.mark.parametrize("line", ['{"withdrawn": [[1]]}', '{"withdrawn": 5}', '{"index": [], "checksum": "x"}'])
+def test_a_line_of_the_manifest_that_is_no_receipt_counts_as_none(runs, line):
+    with (runs[0] / "extract" / "manifest.jsonl").open("a") as file:
+        file.write(line + "\n")
+    assert found(runs) == []
+
+
 def test_a_stage_that_one_run_has_not_is_told(tmp_path):
     runs = made_run.write(tmp_path / "a"), made_run.write(tmp_path / "b", until="train")
     differences = [(one.stage, one.path, one.left, one.right) for one in found(runs)]

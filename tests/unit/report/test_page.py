@@ -168,6 +168,13 @@ def test_files_that_cannot_be_read_are_named_and_the_rest_is_shown(tmp_path):
     assert "2.4567" in text
 
 
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), 1e308])
+def test_seconds_that_are_no_number_give_a_page_all_the_same(tmp_path, seconds):
+    made_run.write(tmp_path)
+    damage(tmp_path, "train/stage.json", lambda record: record["results"].update(stage_seconds=seconds))
+    assert "train" in page(tmp_path).text
+
+
 def damage(run, file, how):
     path = run / file
     if callable(how):
@@ -195,6 +202,9 @@ DAMAGED = [
     ("extract/manifest.jsonl", '{"layer_ids": [1]}\n{"index": 0, "rows"\n{}\n', "line 2: "),
     ("extract/manifest.jsonl", '{"layer_ids": [1]}\n[]\n', "line 2 is a list, not an object"),
     ("extract/manifest.jsonl", '{"layer_ids": [1]}\n{"index": 0}\n', "line 2 is no receipt of a sample"),
+    ("extract/manifest.jsonl", '{"layer_ids": [1]}\n{"withdrawn": [[1]]}\n', "line 2 is no receipt of a sample"),
+    ("extract/manifest.jsonl", '{"layer_ids": [1]}\n{"withdrawn": 5}\n', "line 2 is no receipt of a sample"),
+    ("train/stage.json", '{"inputs": {"stack": "\\ud800"}, "results": {}}', "it holds half a character"),
     ("train/curve.jsonl", '{"step": 1, "loss": "x"}\n', "0.loss is a text, not a number"),
 ]
 

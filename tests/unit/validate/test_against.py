@@ -2,8 +2,10 @@
 
 import argparse
 import types
+from pathlib import Path
 
 import pytest
+import yaml
 
 from draftkiln import cli
 from draftkiln.errors import ExitCode
@@ -48,6 +50,17 @@ def test_each_reference_runs_where_it_can_load_the_target(tmp_path, words, stack
 def test_a_stack_without_a_reference_is_refused(tmp_path, capsys):
     assert cli.main(["validate", "--recipe", RECIPE, "--run", str(tmp_path), "--stack", "x"]) == ExitCode.USAGE
     assert "--stack goes with --against" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("entered")
+def test_made_up_weights_are_compared_with_no_reference(tmp_path, capsys):
+    recipe = tmp_path / "recipe.yaml"
+    content = yaml.safe_load(Path(RECIPE).read_text(encoding="utf-8"))
+    content["target"]["load_format"] = "dummy"
+    content["validate"] = {"against": None}
+    recipe.write_text(yaml.safe_dump(content), encoding="utf-8")
+    assert cli.main(["validate", "--recipe", str(recipe), "--run", str(tmp_path), "--against", "vllm"]) == 2
+    assert "--against vllm: the weights were made up" in capsys.readouterr().err
 
 
 def test_what_agreed_is_told_with_the_worst():

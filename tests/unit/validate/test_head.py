@@ -8,6 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 from stub_samples import LAYERS, made
 
+from draftkiln.errors import ProblemsError
 from draftkiln.extract import manifest, samples, top_tokens
 from draftkiln.validate import head, numerics
 
@@ -93,6 +94,13 @@ def test_a_word_whose_logit_bfloat16_cannot_tell_from_the_highest_is_as_good(tmp
     answers, problems = compared(tmp_path, folder, captured, [8] * ROWS)
     assert answers[0].same == same
     assert bool(problems) is (same == 0)
+
+
+@pytest.mark.parametrize("count", [ROWS - 1, ROWS + 1])
+def test_words_of_another_number_of_tokens_are_refused_and_not_compared_with_the_next_sample(tmp_path, target, count):
+    folder, _ = target
+    with pytest.raises(ProblemsError, match=f"sample 0 has {count} next tokens for {ROWS} tokens"):
+        compared(tmp_path, folder, states(), [1] * count)
 
 
 def test_a_head_tied_to_the_embeddings_is_found(tmp_path, target):
