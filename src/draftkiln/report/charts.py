@@ -21,6 +21,7 @@ Point = tuple[float, float]
 WIDTH, HEIGHT = 360.0, 210.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 10.0, 10.0, 36.0
 _TICKS = 4
+_HUGE = 1e300
 _COLOURS = 6
 _MOST_POINTS = 400
 _LEGEND_LINE, _LEGEND_LETTERS = 15.0, 20
@@ -152,7 +153,8 @@ def ticks(low: float, high: float, wanted: int = _TICKS) -> list[float]:
 
 
 def _finite(points: Sequence[Point]) -> list[Point]:
-    return [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
+    """The points that can be drawn: differences of larger numbers are infinite."""
+    return [(x, y) for x, y in points if abs(x) < _HUGE and abs(y) < _HUGE]
 
 
 def _box(legend: Sequence[str]) -> tuple[float, float, float, float]:
@@ -167,7 +169,8 @@ def _beside(legend: Sequence[str]) -> int:
 
 def _scale(values: Sequence[float], ends: tuple[float, float], *, nice: bool = False) -> Scale:
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
-    if high - low <= 1e-12 * max(abs(high), abs(low)):
+    low, high = max(low, -_HUGE), min(high, _HUGE)
+    if high - low <= max(1e-12 * max(abs(high), abs(low)), 1 / _HUGE):
         low, high = low - 0.5, high + 0.5
     if nice:
         marks = ticks(low, high)

@@ -5,7 +5,7 @@ from pathlib import Path
 import made_run
 import page_reader
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from draftkiln.cli import main
@@ -110,6 +110,9 @@ def test_any_text_gives_a_page_that_parses(tmp_path_factory, name, word):
         max_leaves=8,
     )
 )
+@example(value=5e-324)
+@example(value=1.7e308)
+@example(value=[-1.7e308, 1.7e308])
 def test_records_of_another_shape_still_give_a_page(tmp_path_factory, value):
     run = tmp_path_factory.mktemp("run")
     made_run.write(run, steps=9)
