@@ -130,7 +130,7 @@ def run(tmp_path):
     folder.mkdir(parents=True)
     path, found = made(folder, honest())
     manifest.create(folder.parent / manifest.FILE, found.head, [receipt(path)])
-    durable.write_json(tmp_path / "run" / "prepare" / "stage.json", {"results": {"samples": 1}})
+    durable.write_json(tmp_path / "run" / "prepare" / "stage.json", {"inputs": {}, "results": {"samples": 1}})
     return tmp_path / "run"
 
 
