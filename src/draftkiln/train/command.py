@@ -128,6 +128,7 @@ def _train_until(context: Context, terminal: Terminal, ending: Ending) -> dict[s
 def _refuse(context: Context) -> None:
     """Refuse what must not be learnt from, and what the training would miss later."""
     recipe, facts, run = context.recipe, context.facts, context.run
+    inputs.refuse_made_up(recipe.target.load_format)
     found = manifest.read(run.path / "extract" / manifest.FILE)
     head = found.head
     inputs.refuse_other_states(head, recipe.layers.aux, facts.num_layers, facts.hidden_size, recipe.extract.storage)

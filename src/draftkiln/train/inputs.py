@@ -101,6 +101,20 @@ def _slot_problems(slots: list[int], aux: list[int], num_layers: int) -> list[Da
     ]
 
 
+def refuse_made_up(load_format: str) -> None:
+    """Refuse states of weights that the engine made up: they pass every check, and a draft of them fits no target.
+
+    Raises:
+        DataError: `target.load_format` is `dummy`.
+    """
+    if load_format == "dummy":
+        raise DataError(
+            "the states come from made-up weights",
+            why="target.load_format is dummy, which is for speed tests: a draft of them would be accepted by no target",
+            fix="load the weights, extract into a new run directory and train on that",
+        )
+
+
 def refuse_too_few(samples: int) -> None:
     """Refuse a dataset that cannot be split into training and validation.
 

@@ -110,3 +110,10 @@ def test_states_that_are_gone_or_cut_are_refused_before_the_first_step(tmp_path:
     ) as caught:
         inputs.refuse_cut(tmp_path, receipts)
     assert "draftkiln extract" in caught.value.fix
+
+
+def test_states_of_made_up_weights_are_not_learnt_from():
+    inputs.refuse_made_up("auto")
+    inputs.refuse_made_up("safetensors")
+    with pytest.raises(DataError, match="made-up weights"):
+        inputs.refuse_made_up("dummy")
